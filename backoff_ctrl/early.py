@@ -36,7 +36,7 @@ def listen_early(command: str, arguments: Sequence[str]) -> None:
     host, _, port = given[0].rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536:
-        with suppress(OSError):
+        with suppress(OSError):  # the command opens it again, and reports the error
             if command == PAGE:
                 _held[host, int(port)] = open_page(host, int(port))
             else:

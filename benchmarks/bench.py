@@ -107,9 +107,9 @@ def admit_settle(_round: int) -> float:
     controller = Controller()
     limited = {"requests.cpu": 10**18, "requests.memory": 10**30}
     used = {"requests.cpu": 10**9, "requests.memory": GIB}
-    ticket = controller.force(Request("as large as all", "team", pod_demand(1000)), 0.0)
+    ticket = controller.of("team").force(Request("as large as all", "team", pod_demand(1000)), 0.0)
     controller.settle(ticket, Rejected("quota", limited, used, limited), 0.1)
-    controller.withdraw(ticket.request, 0.1)
+    controller.of(ticket.request.namespace).withdraw(ticket.request, 0.1)
     controller.advance(0.1)
     demand = pod_demand(100)
     names = [f"pod-{i}" for i in range(500)]
@@ -163,7 +163,7 @@ def reject(number: int) -> float:
     for _ in range(count):
         milli = rng.choice(sizes)
         body = rejection_body(rng, milli)
-        ticket = controller.force(Request("pod", "team", demands[milli]), now)
+        ticket = controller.of("team").force(Request("pod", "team", demands[milli]), now)
         now += 1e-4
         start = perf_counter_ns()
         read = read_rejection(403, headers, body)

@@ -94,7 +94,7 @@ class Crowd:
             done.append(request)
         took = perf_counter_ns() - start
         for request in done:
-            controller.withdraw(request, now)
+            controller.of(request.namespace).withdraw(request, now)
         self.rest()
         return took / BATCH / 1000
 

@@ -19,7 +19,7 @@ REASONS: Final = (
     "waited longer. never-fits: it asks for more than the limit. paused: the limit is 0. paused-by-operator: an "
     "operator paused the namespace. first-contact: nothing is known yet. overload: the API server asks for "
     "fewer requests. namespace-slowed: a webhook or the evaluation of quotas fails there. not-counted-yet: a quota "
-    "names the kind, but its usage is still to be counted. comes-back: its client was told to retry. same-key: "
+    "names the kind, but its usage is still to be counted. comes-back: its client was asked to retry. same-key: "
     "another create with its key goes first. its-turn: about to be sent."
 )
 _MOST: Final = 20

@@ -62,7 +62,7 @@ _HEAD: Final = """\
 # Licences of what is shipped
 
 The image contains these distributions beside backoff-ctrl itself (Apache-2.0), as their authors published them; each
-brings the text of its licence. The wheel contains none of them. Written by `python -m tools.shipped` from their
+brings the text of its licence. The wheel contains backoff-ctrl alone. Written by `python -m tools.shipped` from their
 metadata; `make check` refuses a licence that is not in its list.
 
 | distribution | version | licence |

@@ -15,5 +15,5 @@ for ``ceilings --kubeconfig``.
 ``api.main`` lists all commands by name, and imports one only when it is called, so a command starts fast: modules here
 import heavy libraries inside the function that needs them. A command ends with the exit codes of ``api.exits``: errors
 that a user can correct are ``BadInput`` or ``Failed``, printed as one line. With ``--json`` stdout has one JSON
-document and nothing else.
+document only.
 """

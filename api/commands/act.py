@@ -13,7 +13,7 @@ import click
 from backoff_ctrl.api.exits import DONE, BadInput, Failed
 from backoff_ctrl.k8s.gate.settings import STATUS_TOKEN
 from backoff_ctrl.k8s.kube.answers.printing import printable
-from backoff_ctrl.k8s.status.client import Instance, Listed, RefusedError, find_place, token_in
+from backoff_ctrl.k8s.status.client import Instance, Listed, RefusedError, find_instance, token_in
 from backoff_ctrl.k8s.status.shapes import Acted, Waiting
 from backoff_ctrl.k8s.status.token import read_token
 
@@ -49,7 +49,7 @@ def _options(command: Callable[..., R]) -> Callable[..., R]:
 def pause(namespace: str, **options: Any) -> int:
     """Send no create of NAMESPACE until it is resumed: they wait. Creates already sent continue."""
     name = plain(namespace, NAMESPACE)
-    hint_unseen(Instance(find_place(options["gate"]), options["timeout"]), name)
+    hint_unseen(Instance(find_instance(options["gate"]), options["timeout"]), name)
     return _act("pause", {"namespace": name}, **options)
 
 
@@ -110,7 +110,7 @@ def _id_of(create: str, namespace: str | None, everywhere: bool, options: Mappin
     if not slash:
         return create
     where = at_a_gate(namespace, everywhere=everywhere)
-    instance = Instance(find_place(options["gate"]), options["timeout"])
+    instance = Instance(find_instance(options["gate"]), options["timeout"])
     listed: Listed[Waiting] = instance.everything("/v1/waiting", {"namespace": where}, Waiting)
     found = [each for each in listed.items if each.name == name and is_called(each.kind, kind)]
     if not found:
@@ -132,7 +132,7 @@ def _act(
     timeout: float,
     output: str | None,
 ) -> int:
-    place = find_place(gate)
+    place = find_instance(gate)
     token = _token(token_file, place.port if place.local else None)
     instance = Instance(place, timeout, token)
     body = {**what, "by": _who(), **({"why": why} if why else {})}

@@ -13,7 +13,7 @@ from backoff_ctrl.api.exits import DONE
 from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.status.amounts import ago, percent, rounded, span
-from backoff_ctrl.k8s.status.client import Instance, Listed, find_place, read_time
+from backoff_ctrl.k8s.status.client import Instance, Listed, find_instance, read_time
 from backoff_ctrl.k8s.status.shapes import Ceiling
 
 from .instance_options import asks_cluster, cluster_instead, document, instance_options, table
@@ -71,7 +71,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         _show(_of_cluster(*read, chosen), limit, output, chosen, CLUSTER)
         return DONE
     namespace = chosen["namespace"] = at_a_gate(chosen["namespace"], everywhere=everywhere)
-    instance = Instance(find_place(gate), timeout)
+    instance = Instance(find_instance(gate), timeout)
     listed: Listed[Ceiling] = instance.everything("/v1/ceilings", chosen, Ceiling)
     try:
         _show(listed, limit, output, chosen, GATE)

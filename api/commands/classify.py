@@ -31,8 +31,8 @@ ADVICE: Final = {
     Lane.QUOTA_TIMEOUT: "The server did not evaluate the quota in time. Back off, then retry.",
     Lane.OVERLOAD: "The server is overloaded. Wait as long as it asks, then send fewer requests at once.",
     Lane.UNKNOWN_OUTCOME: "The object may or may not exist. Look it up by name before you retry.",
-    Lane.NOT_SENT: "No connection was made, so nothing was created. Check address and network; retry with back-off.",
-    Lane.WEBHOOK_FAILED: "An admission webhook failed, so nothing was created. Retry later, or get it repaired.",
+    Lane.NOT_SENT: "No connection was made, so no object was created. Check address and network; retry with back-off.",
+    Lane.WEBHOOK_FAILED: "An admission webhook failed, so no object was created. Retry later, or get it repaired.",
     Lane.NOT_READY: "The namespace is new, or the server is starting. Retry in a moment.",
     Lane.POLICY: "A cluster policy forbids this object. Change the object as the message says.",
     Lane.RBAC: "This account lacks the right. Ask for a role binding; retrying does not help.",
@@ -47,7 +47,7 @@ ADVICE: Final = {
 
 # Marks a line of a log that is a refusal by itself. An error of several lines has this at most once.
 _REFUSAL_LINE: Final = re.compile(rb"is forbidden: |rror from server|cannot be fulfilled on ")
-SUCCESS: Final = "This is a success, not a refusal: the server did what was asked. There is nothing to retry."
+SUCCESS: Final = "This is a success, not a refusal: the server did what was asked. No retry is needed."
 
 
 @click.command("classify")

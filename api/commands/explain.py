@@ -23,7 +23,7 @@ from backoff_ctrl.k8s.kube.paths import path_to
 from backoff_ctrl.k8s.status.amounts import rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError
 from backoff_ctrl.k8s.status.bodies import namespace_of
-from backoff_ctrl.k8s.status.client import Instance, find_place, token_in
+from backoff_ctrl.k8s.status.client import Instance, find_instance, token_in
 from backoff_ctrl.k8s.status.shapes import Blocker, Confirmation, Explained, ExplainedPart, LetIn
 
 from .instance_options import GATE, TIMEOUT, asks_cluster, cluster_instead
@@ -65,7 +65,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     """Say whether a manifest would be created now, would wait, never fits, or is refused, and why.
 
     A running instance knows who is already waiting, and estimates how long it takes; with --apiserver, --kubeconfig or
-    --context the answer comes from the quotas and LimitRanges of the cluster. Nothing is created. For an object that
+    --context the answer comes from the quotas and LimitRanges of the cluster. No object is created. For an object that
     makes pods, such as a Job, there is one answer for its create and one for its pods. Of what waits suspended, the
     cluster's quotas also say whether the operator lets it in, and why not. With --confirm the API server itself is
     asked, by a dry run of the create; the output also says what a dry run can't show.
@@ -74,7 +74,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     backoff-ctrl explain -f job.yaml
     backoff-ctrl explain -f job.yaml --kubeconfig ~/.kube/config -n team
 
-    Exit codes: 0 answered, whatever the answer is; 2 wrong usage, a bad manifest, or no instance answers.
+    Exit codes: 0 answered, with any verdict; 2 wrong usage, a bad manifest, or no instance answers.
     """
     try:
         manifests = load_manifests(read_source(source), "stdin" if source == "-" else source)
@@ -106,7 +106,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
 
 def _by_instance(gate: str | None, timeout: float, confirm: bool, token_file: str | None) -> Explain:
     token = "" if token_file is None else token_in(token_file, "write one there with kubectl create token ACCOUNT")
-    instance = Instance(find_place(gate), timeout, token)
+    instance = Instance(find_instance(gate), timeout, token)
     more = "&confirm=true" if confirm else ""
 
     def explain(manifest: dict[str, Any], namespace: str | None) -> Answer:
@@ -119,7 +119,7 @@ def _by_instance(gate: str | None, timeout: float, confirm: bool, token_file: st
 
 
 def _of_context(manifest: Mapping[str, Any]) -> str | None:
-    """Return the namespace of the kubeconfig's context, or of this pod, for a manifest that names none."""
+    """Return the namespace of the kubeconfig's context, or of this pod, for a manifest without a namespace."""
     from backoff_ctrl.k8s.kube.cluster.finding import ReachError, find_place  # noqa: PLC0415 - the client: 0.25 s
 
     if metadata_of(manifest).get("namespace"):
@@ -198,7 +198,7 @@ def _let_in(manifest: Mapping[str, Any], namespace: str, listed: _Listed, reach:
     if not listed.line_is_read:
         from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
-        with suppress(JobsError):
+        with suppress(JobsError):  # the line stays None, and the answer says that it is not known
             listed.line = asyncio.run(list_jobs(reach.place.configuration, namespaces=(namespace,))).jobs
         listed.line_is_read = True
     around = Surroundings(listed.quotas, listed.ranges or (), listed.line)

@@ -46,7 +46,8 @@ def command(
     """Show who holds each quota of a namespace, by owner and age, and what would free it.
 
     Shares are percentages of the used amount. Charge that no object explains is listed with the time of its release.
-    The last line names the best next step. Nothing in the cluster is changed, and only the metadata of Secrets is read.
+    The last line names the best next step. The command changes nothing in the cluster, and of Secrets it reads only the
+    metadata.
     With -A there is such a page for each namespace that has a quota, and in the JSON document a list, "items".
 
     Exit codes: 0 answered ("ok" in --json says whether all is well), 1 answered in part, because this account may not

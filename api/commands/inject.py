@@ -245,7 +245,7 @@ def _installation(given: Mapping[str, Any]) -> Installation:
         ) from None
     namespace = given["namespace"]
     if namespace is None:
-        with suppress(OSError):
+        with suppress(OSError):  # outside a pod
             namespace = _NAMESPACE.read_text().strip()
     if not namespace:
         raise BadInput("outside a pod, --namespace must say where the Service and the Secret are")

@@ -64,7 +64,7 @@ def listing(  # noqa: PLR0913, PLR0917 - each is an option
     Without -n it is for the context's namespace, as with kubectl; -A shows all. Kinds that can't be listed are left
     out, and named.
 
-    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or Jobs can't be listed.
+    Exit codes: 0 answered, also with an empty list; 2 wrong usage, or Jobs can't be listed.
     """
     from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError, list_jobs  # noqa: PLC0415 - imports aiohttp
 
@@ -130,7 +130,7 @@ def release(  # noqa: PLR0913, PLR0917 - each is an option
     be refused by the quota. NAME is in the context's namespace, or in that of -n; --all -A lets all go, in all
     namespaces.
 
-    Exit codes: 0 let go; 1 some could not be; 2 wrong usage, nothing of that name waits, or the cluster can't be used.
+    Exit codes: 0 let go; 1 some could not be; 2 wrong usage, no waiting Job of that name, or the cluster can't be used.
     """
     from backoff_ctrl.k8s.workloads.admitting.jobs import JobsError  # noqa: PLC0415 - imports aiohttp
     from backoff_ctrl.k8s.workloads.admitting.jobs import release as let_go  # noqa: PLC0415
@@ -164,7 +164,7 @@ def place_of(apiserver: str | None, kubeconfig: str | None, context: str | None)
 
 
 def _where(named: tuple[str, ...], place: ClusterAccess, *, everywhere: bool) -> tuple[str, ...]:
-    """Return the namespaces to ask about; none: all."""
+    """Return the namespaces to ask about; empty: all."""
     return () if everywhere else named or (place.namespace,)
 
 
@@ -181,23 +181,23 @@ def _who() -> str:
 
 def row_of(job: WaitingJob, columns: Sequence[str]) -> Row:
     """Return these columns of ``WIDE`` of one Job."""
-    said = job.waits_for
+    wait = job.waits_for
     try:
         waited = span((datetime.now(UTC) - datetime.fromisoformat(job.created)).total_seconds())
     except ValueError:
         waited = "-"
-    resource = str(said.get("resource", "-"))
-    amounts = {name: rounded(str(said.get(name, "-")), resource) for name in ("asked", "left")}
-    why = said.get("message") or said.get("reason", "the operator has not said it yet")
-    if not said.get("message") and "quota" in said:
-        why = f"{said['quota']} {said.get('resource', '')}: asked {amounts['asked']}, left {amounts['left']}"
+    resource = str(wait.get("resource", "-"))
+    amounts = {name: rounded(str(wait.get(name, "-")), resource) for name in ("asked", "left")}
+    why = wait.get("message") or wait.get("reason", "the operator has given no reason yet")
+    if not wait.get("message") and "quota" in wait:
+        why = f"{wait['quota']} {wait.get('resource', '')}: asked {amounts['asked']}, left {amounts['left']}"
     found = {
-        **{name: str(said.get(name, "-")) for name in ("place", "quota", "resource", "reason")},
+        **{name: str(wait.get(name, "-")) for name in ("place", "quota", "resource", "reason")},
         **amounts,
         "namespace": job.namespace,
         "name": f"{job.kind.kind}/{job.name}",
         "waited": waited,
-        "estimate": f"in {span(said['estimate'])}" if "estimate" in said else "-",
+        "estimate": f"in {span(wait['estimate'])}" if "estimate" in wait else "-",
         "waits for": why,
     }
     kind = f"{job.kind.kind}.{job.kind.group}".rstrip(".").lower()

@@ -73,7 +73,7 @@ def hint(text: str) -> None:
 
 
 def hint_elsewhere(instance: Instance, namespace: str) -> None:
-    """Tell of other namespaces after an empty answer, if this instance knows any: a misspelt name is empty, too."""
+    """Print the other namespaces that an instance knows after an empty answer: a misspelt name is empty, too."""
     try:
         found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
     except ClientError:  # perhaps this account may not see all
@@ -89,7 +89,7 @@ def hint_elsewhere(instance: Instance, namespace: str) -> None:
 
 
 def hint_unseen(instance: Instance, namespace: str) -> None:
-    """Tell that an instance knows nothing of a namespace, before an action there: its name may be misspelt."""
+    """Warn that an instance does not know a namespace, before an action there: its name may be misspelt."""
     try:
         found: Listed[_Seen] = instance.everything("/v1/namespaces", {}, _Seen)
     except ClientError:  # the action itself says why

@@ -22,13 +22,11 @@ LIST: Final = (*DOCUMENT, "name", "wide")
 
 def output_options(*forms: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return what adds ``-o`` and ``--json``; the command gets ``output``, None for what people read."""
-    words = {"name": "name: only names", "wide": "wide: all columns, nothing cut"}
+    words = {"name": "name: only names", "wide": "wide: all columns, uncut"}
     more = "".join(f"; {words[each]}" for each in forms if each in words)
     decorators = (
         click.option("-o", "--output", type=click.Choice(forms), help=f"Print it in another form{more}."),
-        click.option(
-            "--json", "as_json", is_flag=True, help="Print one JSON document and nothing else on stdout, as -o json."
-        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON document only on stdout, as -o json."),
     )
 
     def add(command: Callable[..., R]) -> Callable[..., R]:

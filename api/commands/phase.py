@@ -68,7 +68,7 @@ def command(
     kubectl get rayjob train -o yaml | backoff-ctrl phase -f -
     curl -s http://ray-head:8265/api/jobs/train | backoff-ctrl phase -f - --task-type ray-job
 
-    Exit codes: 0 done, whatever the phase; 2 wrong usage or bad input.
+    Exit codes: 0 done, with any phase; 2 wrong usage or bad input.
     """
     if find_spec("pydantic") is None or find_spec("jsonpath") is None:
         raise BadInput("phase needs the plugin manager's packages: pip install 'backoff-ctrl[tasks]'")

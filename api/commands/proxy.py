@@ -47,7 +47,7 @@ _GO_DROPS_TOKENS = (
 @click.option(
     "--use-own-credentials",
     is_flag=True,
-    help="Add the proxy's own credentials to requests that bring none. Anyone who can connect acts as the proxy.",
+    help="Add the proxy's own credentials to requests without any. Everyone who can connect acts as the proxy.",
 )
 @click.option(
     "--allow-exec",
@@ -68,7 +68,7 @@ _GO_DROPS_TOKENS = (
     default=None,
     metavar="SECONDS",
     help="How long all requests of one create may be held in total, while its client retries. "
-    "Default: 30, and a day for kubectl, which waits for nothing else.",
+    "Default: 30, and a day for kubectl, which does no other work meanwhile.",
 )
 @click.option(
     "--answer",
@@ -114,7 +114,7 @@ _GO_DROPS_TOKENS = (
 @click.option(
     "--probe-listen",
     metavar="HOST:PORT",
-    help="Serve /livez, /startupz, /readyz and /metrics there, nothing else; it may be the pod's address.",
+    help="Serve only /livez, /startupz, /readyz and /metrics there; it may be the pod's address.",
 )
 @click.option(
     "--check-rights",

@@ -177,7 +177,7 @@ def _how_to_use(url: str, finish_after: float | None, kubeconfig: Path | None, *
         f"  {kubectl} run one --image=busybox --restart=Never",
         f"  curl {url}/sandbox/counters  # creates seen, rejected, ...",
         f"  curl -X POST {url}/sandbox/faults -d '{{\"quota_conflict_share\": 0.04}}'  # simulate a fault",
-        "A simulated Job controller makes the pods of Jobs; Deployments are stored and counted, but get none."
+        "A simulated Job controller makes the pods of Jobs; Deployments are stored and counted, but get no pods."
         if run_jobs
         else "It has no workload controllers: Jobs (without --run-jobs) and Deployments are stored, but get no pods.",
     ]

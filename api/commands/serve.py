@@ -76,7 +76,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     """Serve a page and an API that show which quotas are full, who uses them and who waits, until Ctrl-C.
 
     It watches the quotas of the cluster, and merges the lines of the gates given by --gate and found in pods by
-    --gates-in (it shows whatever those pods report, so name only namespaces whose pods you trust). On this machine
+    --gates-in (it shows all that those pods report, so name only namespaces whose pods you trust). On this machine
     anyone may look. At any other address it needs a certificate, and callers need a Kubernetes token: the cluster
     decides which namespaces' quotas that account may read.
 
@@ -146,7 +146,7 @@ def _connecting(
     from pathlib import Path  # noqa: PLC0415
 
     from backoff_ctrl.api.status.app import Connecting  # noqa: PLC0415
-    from backoff_ctrl.api.status.gates import Ways  # noqa: PLC0415
+    from backoff_ctrl.api.status.gate import Ways  # noqa: PLC0415
 
     for name in namespaces:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from backoff_ctrl.api.exits import DONE, BadInput
-from backoff_ctrl.k8s.status.client import Instance, find_place
+from backoff_ctrl.k8s.status.client import Instance, find_instance
 
 from .instance_options import instance_options
 from .namespaces import at_a_gate, namespace_options
@@ -78,16 +78,14 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
         from .jobs import place_of  # noqa: PLC0415 - an event loop
 
         jobs = JobsSeen(place_of(apiserver, kubeconfig, context), namespace)
-    instance = Instance(find_place(gate), timeout)
+    instance = Instance(find_instance(gate), timeout)
     if output:
         click.echo(written(document(instance, namespace, limit, jobs), output))
         return DONE
     if limit is not None:
         raise BadInput("--limit is for top -o json: on the screen, scroll")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise BadInput(
-            "top draws on a terminal, and there is none here: use --json, or the commands ceilings and waiting"
-        )
+        raise BadInput("top needs a terminal to draw on: use --json, or the commands ceilings and waiting")
     if find_spec("textual") is None:
         raise BadInput("top needs the package textual: pip install 'backoff-ctrl[top]'; or use --json")
     suspended: Jobs = jobs or tuple

@@ -36,8 +36,6 @@ SHARE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A snapshot."""
-
     at: datetime
     ceilings: list[Ceiling]
     """The fullest first."""

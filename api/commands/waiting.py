@@ -12,7 +12,7 @@ from backoff_ctrl.api.exits import DONE, BadInput
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.status.amounts import rounded, span
-from backoff_ctrl.k8s.status.client import Instance, Listed, find_place, read_time
+from backoff_ctrl.k8s.status.client import Instance, Listed, find_instance, read_time
 from backoff_ctrl.k8s.status.shapes import Waiting
 
 from .instance_options import cluster_instead, document, instance_options, table
@@ -54,7 +54,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
     The program that contains the gate serves them if BACKOFF_CTRL_STATUS=127.0.0.1:9095 is set. The estimate says when
     a create is likely to be admitted; for the first few in line, the time within which it is (95 %); "-": not known.
 
-    Exit codes: 0 answered, also if nothing waits; 2 wrong usage, or no instance answers.
+    Exit codes: 0 answered, also with an empty line; 2 wrong usage, or no instance answers.
     """
     if any(each is not None for each in (apiserver, kubeconfig, context)):
         raise BadInput(
@@ -62,7 +62,7 @@ def command(  # noqa: PLR0913, PLR0917 - each is an option
             "--gate URL (kubectl port-forward reaches one in a pod), without --apiserver, --kubeconfig and --context"
         )
     namespace = at_a_gate(namespace, everywhere=everywhere)
-    instance = Instance(find_place(gate), timeout)
+    instance = Instance(find_instance(gate), timeout)
     columns = WIDE if output == "wide" else HEAD
     if watch:
         if limit is not None:

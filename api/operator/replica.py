@@ -1,8 +1,8 @@
 """What ``backoff-ctrl operator`` runs: Jobs that wait and Tasks, in one process with one ledger, while it leads.
 
 Replicas elect their leader by a Lease (``k8s/kube/cluster/election``). All of them follow what there is, so that the
-next leader loses no time; only the leader writes. Tasks need a CustomResourceDefinition: where it is missing, that is
-said once, and looked for again; Jobs are let in all the same.
+next leader loses no time; only the leader writes. Tasks need a CustomResourceDefinition: where it is missing, a
+replica logs that once and goes on looking; Jobs are let in all the same.
 """
 
 from __future__ import annotations
@@ -192,9 +192,9 @@ class Operator:
             say(f"listening on {url}")
 
     def _ready(self) -> tuple[bool, list[str]]:
-        """Say whether the API server has named the leader: a standby is ready, too."""
+        """Return whether the API server has named the leader: a standby is ready, too."""
         leader = self._election.leader
-        said = [f"{leader} leads" if leader else "nobody leads yet", *self._rights.lacking]
+        said = [f"{leader} leads" if leader else "no replica leads yet", *self._rights.lacking]
         if self._trouble:
             said.append(f"Tasks are not carried out: {self._trouble}")
         partly = self._partly()
@@ -209,7 +209,7 @@ class Operator:
         return [*admitting.record.partly(), *admitting.beyond(), *store.record.partly(), *store.left_out()]
 
     def _stuck(self) -> str:
-        """Say why only a new process can go on."""
+        """Return why only a new process can go on."""
         return self._election.stuck() or self._admitting.stuck()
 
     async def _metrics(self) -> bytes:

@@ -46,7 +46,7 @@ _ERRORS: Final = (StepError, NotSent, OutcomeUnknown, PathError)
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """What is done, and with what."""
+    """What is let go, and by which means."""
 
     objects: Objects
     configuration: Any
@@ -129,15 +129,15 @@ async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleK
             click.echo(f"the operator: {error}", err=True)
             return False
         if deployment is None and given["if_installed"]:
-            click.echo(f"the operator: there is none called {operator} in {namespace}, and nothing to let go")
+            click.echo(f"the operator: namespace {namespace} has no Deployment {operator}, so no step is needed")
             return True
         if given["narrow"]:
             if deployment is None:
-                click.echo(f"the operator: there is none called {operator} in {namespace}: name it", err=True)
+                click.echo(f"the operator: namespace {namespace} has no Deployment {operator}: name it", err=True)
                 return False
             rest = dropped(deployment, kinds, given["keep_namespaces"], given["keep_kinds"])
             if not rest:
-                click.echo("the operator: it goes on to work for all that it works for, and nothing is let go")
+                click.echo("the operator: it goes on working for all its kinds and namespaces; no object is let go")
                 return True
             click.echo(f"the operator: it works no longer for {rest}")
         leaving = _Leaving(objects, configuration, namespace, kinds, operator, given["webhook"], rest, [])
@@ -145,7 +145,7 @@ async def _leave(configuration: Any, namespace: str, kinds: Sequence[AdmissibleK
 
 
 async def _taken_in_order(leaving: _Leaving) -> bool:
-    """Let no object go where the operator or its webhooks can't be stopped: they would have it wait again.
+    """Stop the operator and its webhooks first: while they run, they would suspend released objects again.
 
     What was stopped is put back if a step fails, or if the process gets a signal to end.
     """
@@ -221,7 +221,7 @@ async def _stop(leaving: _Leaving) -> str:
             stopped = await _ended(leaving.objects, switch.path, namespace, name)
     except TimeoutError:
         raise StepError(f"{name} has not ended within {STOPS_WITHIN:g} s: kubectl -n {namespace} get pods") from None
-    return "stopped" if stopped else "there is none"
+    return "stopped" if stopped else "not installed"
 
 
 async def _ended(objects: Objects, deployment: str, namespace: str, name: str) -> bool:
@@ -259,18 +259,18 @@ async def _silence(leaving: _Leaving) -> str:
         leaving.back.append((f"the webhooks ({kind})", put_back))
         silenced |= await switch.turn(leaving.objects)
     if not silenced:
-        return "there are none" if leaving.dropped is None else "there are none that are called for it"
+        return "not installed" if leaving.dropped is None else "not called for it"
     return "stopped" if leaving.dropped is None else "not called for it any more"
 
 
 async def _turned_back(objects: Objects, switch: Switch, done: str) -> str:
-    return done if await switch.turn_back(objects) else "nothing to put back"
+    return done if await switch.turn_back(objects) else "already back"
 
 
 async def _remove(leaving: _Leaving) -> str:
     paths = [path_to(_HOOKS, kind, name=leaving.webhook) for kind in _KINDS]
     found = [await asked(leaving.objects, "DELETE", path) for path in paths]
-    return "removed" if any(each is not None for each in found) else "there are none"
+    return "removed" if any(each is not None for each in found) else "not installed"
 
 
 async def _release(leaving: _Leaving) -> str:
@@ -328,6 +328,6 @@ async def _let_go(leaving: _Leaving) -> str:
 
 
 def _insist(left: Sequence[str]) -> None:
-    """Raise ``StepError`` if something is left."""
+    """Raise ``StepError`` if a part is left."""
     if left:
         raise StepError(f"{len(left)} are left: {'; '.join(left[:10])}")

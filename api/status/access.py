@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback
 from backoff_ctrl.k8s.kube.cluster.rights import Right
 from backoff_ctrl.k8s.kube.cluster.subjects import KEPT, Subject, Subjects, UnansweredError
 from backoff_ctrl.k8s.status.asked import ProblemError
@@ -31,41 +30,10 @@ EDITING: Final = Right("update", "resourcequotas")
 """The right that an action on a namespace needs."""
 
 
-class Access(Protocol):
-    """Checks each request. Its methods may block: call them in a thread."""
-
-    asks_for_token: bool
-
-    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Raise ``ProblemError`` if the request comes from a web page of another site."""
-
-    def name(self, token: str) -> str:
-        """Return the caller's name; empty if callers are anonymous. Raises ``ProblemError`` for an unknown token."""
-
-    def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
-        """Raise ``ProblemError`` if the caller may not see this namespace; None: all of them."""
-
-
 class Loopback:
-    """Everybody on this machine sees everything; pages of other sites and rebound names are refused."""
+    """Everybody on this machine sees everything."""
 
     asks_for_token = False
-
-    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Accept only loopback hosts, and no pages of other hosts; a page of another port may read, but not post."""
-        host = headers.get("host", "")
-        if not is_loopback(host):
-            raise ProblemError(
-                403,
-                f"this server answers for localhost only, not for {host[:200]!r}: use kubectl port-forward",
-                "#/headers/Host",
-            )
-        origin = headers.get("origin")
-        its = origin is None or host_of(origin) == host
-        if not its and (method not in ("GET", "HEAD") or not is_loopback(host_of(origin or ""))):
-            raise ProblemError(
-                403, f"this server does not answer web pages of {(origin or '')[:200]!r}", "#/headers/Origin"
-            )
 
     def name(self, token: str) -> str:  # noqa: ARG002 - part of the interface
         """Return "": all users of this machine come from the same address."""
@@ -76,7 +44,10 @@ class Loopback:
 
 
 class Tokens:
-    """A Kubernetes token names the caller, and the API server decides what that account may see."""
+    """A Kubernetes token names the caller, and the API server decides what that account may see.
+
+    Its methods may block: call them in a thread.
+    """
 
     asks_for_token = True
 
@@ -84,17 +55,12 @@ class Tokens:
         """Ask the API server through ``reach``; ``clock`` returns seconds."""
         self._subjects = Subjects(reach, _DELEGATE, clock)
 
-    def check_origin(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse posts from pages of other hosts, whatever cookies the browser sends with them."""
-        origin = headers.get("origin")
-        if method not in ("GET", "HEAD") and origin is not None and host_of(origin) != headers.get("host", ""):
-            raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
-
     def name(self, token: str) -> str:
+        """Return the caller's name. Raises ``ProblemError`` for an unknown token."""
         return self._user(token).name
 
     def may(self, token: str, namespace: str | None, right: Right = ANYTHING) -> None:
-        """Ask whether the account may do this everywhere, else in the namespace."""
+        """Raise ``ProblemError`` if the account may do this neither everywhere nor in the namespace."""
         user = self._user(token)
         try:
             if self._subjects.may(user, "", right) or (namespace and self._subjects.may(user, namespace, right)):
@@ -126,6 +92,9 @@ class Tokens:
         if user is None:
             raise ProblemError(401, "the cluster does not know this token: get a fresh one", "#/headers/Authorization")
         return user
+
+
+Access: TypeAlias = Loopback | Tokens
 
 
 async def while_permitted(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields, make_dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Path, Query
@@ -21,6 +21,20 @@ PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {
     "5XX": {"model": Problem, "content": {PROBLEM: {}}, "description": "The cluster or a gate can't be asked."},
 }
 """OpenAPI's description of answers that every URL may give."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Endpoint):
+    """One URL of ``serve``. ``example`` is one of its documents, ``body`` one of a request's body.
+
+    ``words`` describe answers by status. A ``hidden`` one is left out of OpenAPI.
+    """
+
+    example: Any = None
+    body: Any = None
+    codes: Sequence[int] = (200,)
+    words: Mapping[int, str] = field(default_factory=dict)
+    hidden: bool = False
 
 
 def taken(shape: Any) -> type[Any]:
@@ -47,31 +61,34 @@ def _reading(name: str, kind: type) -> WrapValidator:
     return WrapValidator(lambda text, _: read_value(name, kind, text))
 
 
-def responses_of(
-    endpoint: Endpoint, example: Any, codes: Iterable[int], words: Mapping[int, str]
-) -> dict[int | str, Any]:
+def responses_of(row: Row) -> dict[int | str, Any]:
     """Return OpenAPI's description of an endpoint's answers by status."""
     responses: dict[int | str, Any] = dict(PROBLEMS)
-    is_text = endpoint.answers in ("text", "stream")
-    for code in sorted({*codes, *words}):
+    is_text = row.answers in ("text", "stream")
+    for code in sorted({*row.codes, *row.words}):
         if is_text:
-            kind = EVENTS if endpoint.answers == "stream" else "text/plain"
+            kind = EVENTS if row.answers == "stream" else "text/plain"
             responses[code] = {"content": {kind: {"schema": {"type": "string"}}}, "description": "A text."}
         else:
-            content = {JSON: {"example": example}}
-            responses[code] = {"content": content, "description": "The document.", "model": endpoint.shape}
-        if code in words:
-            responses[code]["description"] = words[code]
-    if not is_text and endpoint.method == "GET":
+            content = {JSON: {"example": row.example}}
+            responses[code] = {"content": content, "description": "The document.", "model": row.shape}
+        if code in row.words:
+            responses[code]["description"] = row.words[code]
+    if not is_text and row.method == "GET":
         responses[304] = {"description": "Nothing has changed since the ETag."}
     return responses
 
 
-def body_of(example: Any, *, yaml: bool) -> dict[str, Any]:
-    """Return OpenAPI's description of a body."""
-    told = {"type": "object"} if yaml else {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
-    types = (JSON_TYPES[0], YAML_TYPES[0]) if yaml else (JSON,)
-    return {"required": True, "content": {kind: {"schema": told, "example": example} for kind in types}}
+def body_of(row: Row) -> dict[str, Any] | None:
+    """Return OpenAPI's description of the body, if it takes one: a manifest, or what an action needs."""
+    if row.body is None:
+        return None
+    told: dict[str, Any] = {"type": "object"}
+    types = [JSON_TYPES[0], YAML_TYPES[0]]
+    if row.name == "act":
+        told, types = {**told, "additionalProperties": {"type": ["string", "integer"]}}, [JSON]
+    content = {kind: {"schema": told, "example": row.body} for kind in types}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 def described(app: FastAPI, *more: type) -> dict[str, Any]:

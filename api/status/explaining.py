@@ -24,54 +24,50 @@ SILENT: Final = "gates that do not answer are left out: {}"
 IN_LINE: Final = "others wait already, or room is kept for them: {}"
 
 
-class Explaining:
-    """Explains manifests by one cluster and its gates."""
+async def explained(cluster: Cluster, gates: Gates, manifest: Mapping[str, Any], namespace: str) -> Explained:
+    """Explain what would happen to a manifest: quotas and LimitRanges as the cluster has them, lines as its gates do.
 
-    def __init__(self, cluster: Cluster, gates: Gates) -> None:
-        """Quotas and LimitRanges come from the watched cluster, who waits and what is held from its gates."""
-        self._cluster = cluster
-        self._gates = gates
+    Raises ``ProblemError`` for a malformed one.
+    """
+    await gates.renew(namespace)
+    elsewhere = {key: hold.amount for key, hold in (gates.holds(namespace) or {}).items()}
+    found, filled = await run_in_threadpool(_by_quotas, cluster, manifest, namespace, elsewhere)
+    asked = await gates.explained(namespace, dict(filled))
+    told = [(gate.url, each) for gate, answer in asked if (each := _explained(answer)) is not None]
+    notes = [found.note] if found.note else []
+    heard = {url for url, _ in told}
+    if gates.unlisted:
+        notes.append(gates.note() or "")
+    elif not gates.gates:
+        notes.append(NO_GATE)
+    elif silent := [gate.url for gate in gates.gates if gate.url not in heard]:
+        notes.append(SILENT.format(", ".join(silent)))
+    if longer := merge(found, told):
+        notes.append(IN_LINE.format(", ".join(longer)))
+    if explaining.is_suspended(found):
+        notes.append(explaining.LET_IN)
+    if found.verdict == "never":
+        said = " ".join(each.note or "" for _, each in told)
+        notes += [words for words in explaining.NEVER.values() if words in said]
+    found.note = "; ".join(notes) or None
+    return found
 
-    async def explain(self, manifest: Mapping[str, Any], namespace: str) -> Explained:
-        """Explain what would happen to a manifest. Raises ``ProblemError`` for a malformed one."""
-        await self._gates.renew(namespace)
-        holds = self._gates.holds(namespace)
-        elsewhere = {key: hold.amount for key, hold in (holds or {}).items()}
-        found, filled = await run_in_threadpool(self._by_quotas, manifest, namespace, elsewhere)
-        asked = await self._gates.explained(namespace, dict(filled))
-        told = [(gate.url, each) for gate, answer in asked if (each := _explained(answer)) is not None]
-        notes = [found.note] if found.note else []
-        heard = {url for url, _ in told}
-        if self._gates.unlisted:
-            notes.append(self._gates.note() or "")
-        elif not self._gates.gates:
-            notes.append(NO_GATE)
-        elif silent := [gate.url for gate in self._gates.gates if gate.url not in heard]:
-            notes.append(SILENT.format(", ".join(silent)))
-        if longer := merge(found, told):
-            notes.append(IN_LINE.format(", ".join(longer)))
-        if explaining.is_suspended(found):
-            notes.append(explaining.LET_IN)
-        if found.verdict == "never":
-            said = " ".join(each.note or "" for _, each in told)
-            notes += [words for words in explaining.NEVER.values() if words in said]
-        found.note = "; ".join(notes) or None
-        return found
 
-    async def confirm(self, manifest: Mapping[str, Any], namespace: str, found: Explained, token: str) -> None:
-        """Add the API server's answer to a dry run with the rights of the token's owner."""
-        ask = self._cluster.dry_run(token)
-        found.confirmation = await run_in_threadpool(explaining.confirm, manifest, namespace, found, ask)
+async def confirmed(
+    cluster: Cluster, manifest: Mapping[str, Any], namespace: str, found: Explained, token: str
+) -> None:
+    """Add the API server's answer to a dry run with the rights of the token's owner."""
+    found.confirmation = await run_in_threadpool(explaining.confirm, manifest, namespace, found, cluster.dry_run(token))
 
-    def _by_quotas(
-        self, manifest: Mapping[str, Any], namespace: str, elsewhere: Mapping[tuple[str, str], int]
-    ) -> tuple[Explained, Mapping[str, Any]]:
-        def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
-            return self._cluster.source.outlook(namespace, wanted, elsewhere)
 
-        ranges = self._cluster.limit_ranges(namespace)
-        devices = explaining.devices_of(namespace, self._cluster.ask)
-        return explaining.explain(manifest, ask, ranges, time.time(), devices, explaining.classes_of(self._cluster.ask))
+def _by_quotas(
+    cluster: Cluster, manifest: Mapping[str, Any], namespace: str, elsewhere: Mapping[tuple[str, str], int]
+) -> tuple[Explained, Mapping[str, Any]]:
+    def ask(wanted: Sequence[tuple[Demand, int]]) -> Outlook:
+        return cluster.source.outlook(namespace, wanted, elsewhere)
+
+    ranges, devices = cluster.limit_ranges(namespace), explaining.devices_of(namespace, cluster.ask)
+    return explaining.explain(manifest, ask, ranges, time.time(), devices, explaining.classes_of(cluster.ask))
 
 
 def merge(found: Explained, told: Iterable[tuple[str, Explained]]) -> list[str]:

@@ -47,14 +47,14 @@ class Finder:
     def __init__(self, reach: Reach, namespaces: Sequence[str], gates: Gates) -> None:
         """Search these namespaces; without any, nothing is searched."""
         self._reach = reach
-        self._namespaces = namespaces
+        self.namespaces = namespaces
         self._gates = gates
         self.why: dict[str, str] = {}
         """Namespaces that can't be searched, and why."""
         gates.unlisted = set(namespaces)
 
     async def run(self) -> None:
-        while self._namespaces:
+        while self.namespaces:
             try:
                 await self.look()
             except Exception:  # the page continues with the gates that it has
@@ -68,7 +68,7 @@ class Finder:
         """
         found: dict[str, str] = {}
         searched: set[str] = set()
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             try:
                 found |= await run_in_threadpool(self._listed, namespace)
                 self.why.pop(namespace, None)

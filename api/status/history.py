@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.status.slices import sliced
+from backoff_ctrl.k8s.status.sources import Following, ceilings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Hold, Key
+    from .gate import Hold, Key
 
 log = logging.getLogger(__name__)
 
@@ -61,12 +62,11 @@ class History:
         ``holds`` returns what waits in a namespace. ``unwatched`` returns the ceilings that gates alone know, with
         what is used there and the limit.
         """
-        self._source = source
+        self._following = Following(source)
         self._holds = holds
         self._unwatched = unwatched
         self._clock = clock
         self._points: dict[Ceiling, deque[Point]] = {}
-        self._upto = 0  # the last change that was read
         self._amounts: dict[str, dict[tuple[str, str], tuple[int, int]]] = {}  # as the source has them
         self._lock = threading.Lock()
 
@@ -104,23 +104,15 @@ class History:
             return list(self._points.get((namespace, quota, resource), ())), self._clock()
 
     def _follow(self) -> None:
-        """Update the amounts from the source: of 10,000 namespaces few have changed since the last round."""
-        more = True
-        while more:
-            found = self._source.changes(self._upto)
+        """Update the amounts from the source."""
+        for found in self._following.news():
             if found.lost:
                 self._amounts.clear()
-                self._upto = 0
                 continue
             for name in found.gone:
                 self._amounts.pop(name, None)
             for name, namespace in found.items.items():
-                self._amounts[name] = {
-                    (quota, resource): (ceiling.used, ceiling.limited)
-                    for quota, resources in namespace.quotas.items()
-                    for resource, ceiling in resources.items()
-                }
-            self._upto, more = found.upto, found.more
+                self._amounts[name] = {key: (each.used, each.limited) for key, each in ceilings_of(namespace)}
 
     def _now(self) -> Iterator[tuple[Ceiling, int, int]]:
         for name, amounts in list(self._amounts.items()):

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
-from backoff_ctrl.engine.facts.quantities import quantity, taken_share
+from backoff_ctrl.engine.facts.quantities import parse_quantity, taken_share
 from backoff_ctrl.k8s.status.amounts import percent, rounded
-from backoff_ctrl.k8s.status.documents import namespace_item
-from backoff_ctrl.k8s.status.shapes import Watch
+from backoff_ctrl.k8s.status.asked import LIMIT_MAX
+from backoff_ctrl.k8s.status.documents import watch_of
+from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.slices import sliced
+from backoff_ctrl.k8s.status.sources import Following, ceilings_of
 
-from .gates import Hold
 from .history import chart
+from .shapes import SeenNamespace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
-    from backoff_ctrl.engine.look.pages import Changes
     from backoff_ctrl.k8s.status.sources import Source
 
-    from .gates import Gate, Gates, Key
+    from .gate import Gate, Key
+    from .gates import Gates
     from .history import Chart, History
+    from .shapes import SeenCeiling
     from .unwatched import Unwatched
 
 ALMOST: Final = 0.9
@@ -50,45 +54,44 @@ Line: TypeAlias = "Mapping[str, Waits] | None"
 NOBODY: Final = Waits(waiting=0, oldest_since=None, in_flight=0)
 
 
-@dataclass
-class SeenNamespace:
-    """One namespace, from the cluster and the gates."""
-
-    namespace: str
-    watch: Watch | None
-    quotas: int
-    fullest: float | None
-    """The used share of its fullest quota, from 0 to 1 and above; null: it has no quota.
-
-    A limit of 0 of which nothing is used counts as 1 where a create waits for it, else as 0.
-    """
-    waiting: int | None
-    """Creates that wait, in all gates together. Null: no gate is connected that answers."""
-    oldest_since: str | None
-    in_flight: int | None
-
-
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One resource of one quota: used, held for creates in flight, and left, as shares of the limit."""
+    """One ceiling on a card: used, held for creates in flight, and left, as shares of the limit."""
 
-    quota: str
-    resource: str
+    seen: SeenCeiling
     used: str
     limited: str
     left: str
     percent: str
-    """How much is used, for people."""
-    exact: str
+    """How much is used; these are for people."""
     used_share: float
     reserved_share: float
     full: bool
     trend: str
     """The change of use in the last minutes: ``↑ 2``, ``↓ 1``; empty if unchanged or unknown."""
-    gate_url: str = ""
-    """The gate that reported it; empty: the quota is watched here."""
-    chart: Chart | None = None
+    chart: Chart | None
     """Its last 15 minutes; None: not known, or there are too many namespaces to draw it."""
+
+    @classmethod
+    def of(cls, seen: SeenCeiling, chart: Chart | None) -> Bar:
+        used, limited = parse_quantity(seen.used), parse_quantity(seen.limited)
+        held = parse_quantity(seen.held or "0") + parse_quantity(seen.reserved or "0")
+        asked = seen.block is not None or bool(seen.waiting)
+        trend = parse_quantity(seen.trend or "0") if seen.gate_url is None else 0
+        words = partial(rounded, resource=seen.resource, limit=limited)
+        return cls(
+            seen=seen,
+            used=words(used),
+            limited=words(limited),
+            left=words(max(0, limited - used - held)),
+            percent=percent(used, limited),
+            used_share=taken_share(used, limited, asked=asked),
+            reserved_share=taken_share(held, limited) if limited else 0.0,
+            # By the quota: what gates hold may be used by now, and count twice.
+            full=used >= limited and (limited > 0 or used > 0 or asked),
+            trend=f"{'↑' if trend > 0 else '↓'} {words(abs(trend))}" if trend else "",
+            chart=chart,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +141,21 @@ class Overview:
         self._order: list[tuple[float, str]] = []
         self._shares: dict[str, float | None] = {}  # by namespace, negative; None: it has no quota
         self._forbidden: dict[str, list[Key]] = {}  # by namespace: limits of 0, which are full once a create asks
-        self._upto = 0  # the last change that these include
+        self._following = Following(source)  # what these include
 
     def seen(self, name: str) -> SeenNamespace:
-        item = namespace_item(self._source, name)
-        waits = self._waits(name)
         found = self._source.namespace(name)
+        quotas = {} if found is None else found[0].quotas
         told = self.unwatched.of(name)
-        shares = [_fullest(found[0])] if found is not None and found[0].quotas else []
-        shares += [1.0] if found is not None and self._asks(name, _forbidden(found[0])) else []
-        shares += [each.share for _, each in told.values()]
-        quotas = {quota for quota, _ in told} - (set() if found is None else found[0].quotas.keys())
+        shares = [each.share for each in told.values()]
+        if found is not None and quotas:
+            shares += [_fullest(found[0]), *([1.0] if self._asks(name, _forbidden(found[0])) else [])]
         return SeenNamespace(
             namespace=name,
-            watch=item.watch,
-            quotas=item.quotas + len(quotas),
+            watch=watch_of(self._source, name),
+            quotas=len(quotas.keys() | {quota for quota, _ in told}),
             fullest=round(max(shares), 4) if shares else None,
-            waiting=waits["waiting"],
-            oldest_since=waits["oldest_since"],
-            in_flight=waits["in_flight"],
+            **self._waits(name),
         )
 
     def fullest(self, wanted: Callable[[str], bool], limit: int, line: Line = None) -> tuple[list[Card], int]:
@@ -183,7 +182,11 @@ class Overview:
     def _ordered(self) -> list[tuple[float, str]]:
         with self._lock:
             if self._clock() >= self._until:
-                for changes in sliced(self._changes()):
+                for changes in sliced(self._following.news()):
+                    if changes.lost:
+                        self._shares.clear()
+                        self._forbidden.clear()
+                        continue
                     for name in changes.gone:
                         self._shares.pop(name, None)
                         self._forbidden.pop(name, None)
@@ -195,7 +198,7 @@ class Overview:
                     if self._asks(name, keys):
                         shares[name] = min(shares.get(name, 0.0), -1.0)
                 for name in sliced(self.unwatched.names()):
-                    told = [-each.share for _, each in self.unwatched.of(name).values()]
+                    told = [-each.share for each in self.unwatched.of(name).values()]
                     if told:
                         shares[name] = min([*told, shares.get(name, 0.0)])
                 self._order = sorted((share, name) for name, share in shares.items())
@@ -207,46 +210,18 @@ class Overview:
         holds = (self._gates.holds(name) or {}) if keys else {}
         return any(holds[key].asked for key in keys if key in holds)
 
-    def _changes(self) -> Iterator[Changes]:
-        """Yield the changes since the last time: of 10,000 namespaces few have changed."""
-        more = True
-        while more:
-            found = self._source.changes(self._upto)
-            if found.lost:
-                self._shares.clear()
-                self._forbidden.clear()
-                self._upto = 0
-                continue
-            yield found
-            self._upto, more = found.upto, found.more
-
     def _card(self, name: str, line: Line, *, charted: bool) -> Card | None:
-        found = self._source.namespace(name)
-        holds = self._gates.holds(name) or {}
-        bars = [
-            _bar(
-                (quota, resource), ceiling.used, ceiling.limited, holds.get((quota, resource), Hold()),
-                trend=_arrow(ceiling.trend, resource, ceiling.limited),
-            )
-            for quota, resources in (sliced(found[0].quotas.items()) if found is not None else ())
-            for resource, ceiling in resources.items()
-        ]  # fmt: skip
-        bars += [
-            _bar(key, told.used, told.limited, holds.get(key, Hold()), gate_url=url)
-            for key, (url, told) in self.unwatched.of(name).items()
-        ]
-        if found is None and not bars:
+        ceilings = self.unwatched.page(OfCeilings(name, limit=LIMIT_MAX))
+        if not ceilings and self._source.namespace(name) is None:
             return None
+        bars = [Bar.of(each, self._chart(each) if charted else None) for each in sliced(ceilings)]
+        bars.sort(key=lambda bar: (-bar.used_share, bar.seen.quota, bar.seen.resource))
         waits = self._waits(name) if line is None else line.get(name, NOBODY)
-        bars.sort(key=lambda bar: (-bar.used_share, bar.quota, bar.resource))
-        if charted:
-            bars = [replace(bar, chart=self._chart(name, bar)) for bar in bars]
-        fullest = max((bar.used_share for bar in bars), default=0.0)
-        return Card(name, fullest, bars, waits["waiting"], waits["oldest_since"])
+        return Card(name, bars[0].used_share if bars else 0.0, bars, waits["waiting"], waits["oldest_since"])
 
-    def _chart(self, name: str, bar: Bar) -> Chart | None:
-        points, now = self._history.of(name, bar.quota, bar.resource)
-        return chart(points, now, lambda amount: rounded(amount, bar.resource, points[-1].limited))
+    def _chart(self, seen: SeenCeiling) -> Chart | None:
+        points, now = self._history.of(seen.namespace, seen.quota, seen.resource)
+        return chart(points, now, lambda amount: rounded(amount, seen.resource, points[-1].limited))
 
     def waiting(self, name: str) -> int | None:
         """Return how many creates wait in a namespace; None: no gate answers."""
@@ -282,45 +257,10 @@ def _summed(told: Sequence[Mapping[str, Any]]) -> Waits:
 
 
 def _fullest(found: NamespaceSnapshot) -> float:
-    return max(
-        (
-            taken_share(each.used, each.limited, asked=each.block is not None)
-            for resources in found.quotas.values()
-            for each in resources.values()
-        ),
-        default=0.0,
-    )
+    every = ceilings_of(found)
+    return max((taken_share(each.used, each.limited, asked=each.block is not None) for _, each in every), default=0.0)
 
 
 def _forbidden(found: NamespaceSnapshot) -> list[Key]:
     """Return the ceilings of 0 of which nothing is used."""
-    return [
-        (quota, resource)
-        for quota, resources in found.quotas.items()
-        for resource, each in resources.items()
-        if each.limited == 0 and each.used <= 0
-    ]
-
-
-def _bar(key: Key, used: int, limited: int, hold: Hold, *, trend: str = "", gate_url: str = "") -> Bar:
-    """Return the bar of a ceiling with what gates hold there; ``gate_url``: it is known from there alone."""
-    (quota, resource), held = key, hold.amount
-    return Bar(
-        quota=quota,
-        resource=resource,
-        used=rounded(used, resource, limited),
-        limited=rounded(limited, resource, limited),
-        left=rounded(max(0, limited - used - held), resource, limited),
-        percent=percent(used, limited),
-        exact=f"{quantity(used, resource)} of {quantity(limited, resource)}",
-        used_share=taken_share(used, limited, asked=hold.asked),
-        reserved_share=taken_share(held, limited) if limited else 0.0,
-        # By the quota: what gates hold may be used by now, and count twice.
-        full=used >= limited and (limited > 0 or used > 0 or hold.asked),
-        trend=trend,
-        gate_url=gate_url,
-    )
-
-
-def _arrow(trend: int | None, resource: str, limited: int) -> str:
-    return f"{'↑' if trend > 0 else '↓'} {rounded(abs(trend), resource, limited)}" if trend else ""
+    return [key for key, each in ceilings_of(found) if each.limited == 0 and each.used <= 0]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from fastapi import FastAPI, Request
@@ -21,20 +21,18 @@ from starlette.responses import RedirectResponse, Response
 from backoff_ctrl.k8s.gate.creates.wait import reason_words
 from backoff_ctrl.k8s.status.amounts import percent, rounded, span
 from backoff_ctrl.k8s.status.asked import ProblemError, parameter
-from backoff_ctrl.k8s.status.endpoints import Endpoint, Nothing, OfHolders
+from backoff_ctrl.k8s.status.endpoints import Nothing, OfHolders
 from backoff_ctrl.k8s.status.serving import own_version
 from backoff_ctrl.k8s.status.shapes import Waiting
 from backoff_ctrl.k8s.tasks.documents import TaskItem, item
 from backoff_ctrl.k8s.tasks.store import StoreError
 
-from .access import COOKIE, HOLDERS, TOKEN_MAX, Access
+from .access import COOKIE, HOLDERS, TOKEN_MAX
+from .describing import Row
 from .endpoints import Endpoints
-from .gates import NOT_ASKED, Gates, Merged
-from .gates_found import Finder
-from .observing import Cluster
-from .overview import Card, Glance, by_namespace
-from .routing import Caller, Function, add_endpoint
-from .served_tasks import ServedTasks
+from .gate import NOT_ASKED
+from .overview import by_namespace
+from .routing import Caller, add_endpoints
 
 FILES: Final = Path(__file__).parent / "files"
 HTML: Final = "text/html; charset=utf-8"
@@ -52,29 +50,6 @@ SCRIPTS: Final = {
 PIECES: Final = ("state", "namespaces", "waiting", "tasks", "decisions")
 FEW: Final = 3
 """Up to so many namespaces the waiting creates are the main part of the page, beside the quotas."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """The data of all pieces of the page at one time."""
-
-    waiting: list[Any]
-    """Creates, as documents of the API: the first ones, if there are ``more``."""
-    more: bool
-    cards: Sequence[Card]
-    count: int
-    """Namespaces, also those without a card."""
-    glance: Glance
-    tasks: list[TaskItem]
-    several_gates: bool
-    """Whether places are in several lines of a namespace."""
-    no_tasks: str
-    """Why tasks are not shown; empty: they are, or there are none here."""
-
-    @property
-    def few(self) -> bool:
-        """Whether there are only a few namespaces."""
-        return self.count <= FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,26 +73,12 @@ class OfHeld:
 class Page:
     """Renders the page and its pieces."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        gates: Gates,
-        merged: Merged,
-        answers: Endpoints,
-        access: Access,
-        *,
-        finder: Finder,
-        tasks: ServedTasks | None,
-    ) -> None:
-        """``finder`` finds gates; ``tasks`` are carried out here."""
-        self._cluster = cluster
-        self._gates = gates
-        self._merged = merged
-        self._answers = answers
-        self._overview = answers.overview
-        self._access = access
-        self._finder = finder
-        self._tasks = tasks
+    def __init__(self, answers: Endpoints) -> None:
+        """Show what ``answers`` has, too."""
+        self.answers = answers
+        self.served = served = answers.served
+        self._gates = served.gates
+        self._tasks = served.tasks
         self.templates = Environment(
             loader=FileSystemLoader(FILES),
             autoescape=True,
@@ -142,26 +103,26 @@ class Page:
                 raise
             text = self._render("enter.html", ask="token" if status == 401 else "namespace", why=error.problem.detail)
             return Response(text, status, media_type=HTML)
-        pieces, look = await self._rendered(caller, query)
+        pieces, few = await self._rendered(caller, query)
         text = self._render(
             "page.html",
             pieces=pieces,
-            few=look.few,
+            few=few,
             tasks=self._tasks is not None,
-            server=self._cluster.place.url,
+            server=self.served.cluster.place.url,
             version=own_version(),
             search=query.search or "",
             namespace=query.namespace or "",
             gates=[gate.url for gate in self._gates.gates],
-            leave=self._access.asks_for_token,
+            leave=self.served.access.asks_for_token,
         )
         return Response(text, media_type=HTML)
 
     async def pieces(self, query: OfLook, caller: Caller) -> dict[str, Any]:
         """All pieces of the page by name, as JSON: of one snapshot, so that they never disagree."""
         await caller.permit(query.namespace)
-        pieces, look = await self._rendered(caller, query)
-        return {"few": look.few, "pieces": pieces}
+        pieces, few = await self._rendered(caller, query)
+        return {"few": few, "pieces": pieces}
 
     async def piece(self, query: OfPiece, caller: Caller) -> Response:
         """One piece of the page."""
@@ -173,7 +134,7 @@ class Page:
 
     async def holders(self, query: OfHeld, caller: Caller) -> Response:
         """Who holds the quotas of a namespace, as a piece."""
-        found = await self._answers.holders(OfHolders(query.namespace), caller)
+        found = await self.answers.holders(OfHolders(query.namespace), caller)
         return Response(self._render("holders.html", found=found), media_type=HTML)
 
     async def enter(self, _: Nothing, caller: Caller) -> Response:
@@ -186,7 +147,7 @@ class Page:
         found = parse_qs((await caller.body(limit)).decode("utf-8", "replace"))
         token = found.get("token", [""])[0].strip()
         try:
-            await run_in_threadpool(self._access.may, token, None)
+            await run_in_threadpool(self.served.access.may, token, None)
         except ProblemError as error:
             if error.problem.status != 403:  # known, but not for all namespaces
                 text = self._render("enter.html", ask="token", why=error.problem.detail)
@@ -203,21 +164,6 @@ class Page:
 
     # -- pieces ---------
 
-    async def _look(self, caller: Caller, query: OfLook | OfPiece) -> Look:
-        """Take a snapshot: the waiting creates first, so that all their numbers come from there."""
-        items: list[Any] = []
-        more = None
-        if self._gates.gates:
-            asked = {"namespace": query.namespace} if query.namespace else {}
-            items, more = await self._gates.page("/v1/waiting", Waiting, asked, [0, ""], WAITING)
-        wanted_here = _wanted(query)
-        line = None if more is not None or not self._gates.answering else by_namespace(items)
-        items = [each for each in items if wanted_here(each["namespace"])]
-        cards, count = await run_in_threadpool(self._overview.fullest, wanted_here, CARDS, line)
-        glance = await run_in_threadpool(self._overview.glance, wanted_here, line)
-        tasks, why = await self._tasks_of(caller, query)
-        return Look(items, more is not None, cards, count, glance, tasks, len(self._gates.gates) > 1, why)
-
     async def _tasks_of(self, caller: Caller, query: OfLook | OfPiece) -> tuple[list[TaskItem], str]:
         """Return the unfinished tasks, waiting ones first; or why they are not shown."""
         if self._tasks is None:
@@ -233,20 +179,41 @@ class Page:
         items = [item(each) for each in found if wanted_here(each.namespace)]
         return sorted(items, key=lambda each: each.wait is None), ""
 
-    async def _rendered(self, caller: Caller, query: OfLook | OfPiece) -> tuple[dict[str, str], Look]:
-        look = await self._look(caller, query)
+    async def _rendered(self, caller: Caller, query: OfLook | OfPiece) -> tuple[dict[str, str], bool]:
+        """Render all pieces of one snapshot; and return whether there are only a few namespaces.
+
+        The waiting creates are read first, so that all their numbers come from there.
+        """
+        gates, wanted_here, overview = self._gates, _wanted(query), self.served.overview
+        waiting: list[Any] = []
+        more = None
+        if gates.gates:
+            asked = {"namespace": query.namespace} if query.namespace else {}
+            waiting, more = await gates.page("/v1/waiting", Waiting, asked, [0, ""], WAITING)
+        line = None if more is not None or not gates.answering else by_namespace(waiting)
+        cards, count = await run_in_threadpool(overview.fullest, wanted_here, CARDS, line)
+        glance = await run_in_threadpool(overview.glance, wanted_here, line)
+        tasks, no_tasks = await self._tasks_of(caller, query)
+        unreachable = gates.unreachable()
         values = {
-            "look": look,
-            "reasons": self._cluster.unready(),
-            "unreachable": [each for each in self._gates.unreachable() if each["why"] != NOT_ASKED],
-            "unasked": [each["gate"] for each in self._gates.unreachable() if each["why"] == NOT_ASKED],
-            "connected": bool(self._gates.gates),
-            "unlisted": sorted(self._gates.unlisted),
-            "found": self._finder.why,
+            "waiting": [each for each in waiting if wanted_here(each["namespace"])],
+            "more": more is not None,
+            "cards": cards,
+            "count": count,
+            "glance": glance,
+            "tasks": tasks,
+            "no_tasks": no_tasks,
+            "several_gates": len(gates.gates) > 1,  # then places are in several lines of a namespace
+            "reasons": self.served.cluster.unready(),
+            "unreachable": [each for each in unreachable if each["why"] != NOT_ASKED],
+            "unasked": [each["gate"] for each in unreachable if each["why"] == NOT_ASKED],
+            "connected": bool(gates.gates),
+            "unlisted": sorted(gates.unlisted),
+            "found": self.served.finder.why,
             "filtered": bool(query.namespace or query.search),
-            "decisions": self._merged.latest(_wanted(query), DECISIONS),
+            "decisions": self.served.merged.latest(wanted_here, DECISIONS),
         }
-        return {name: self._render(f"{name}.html", **values) for name in PIECES}, look
+        return {name: self._render(f"{name}.html", **values) for name in PIECES}, count <= FEW
 
     def _render(self, name: str, **values: Any) -> str:
         return self.templates.get_template(name).render(now=datetime.now(UTC), **values)
@@ -258,27 +225,26 @@ def _wanted(query: OfLook | OfPiece) -> Callable[[str], bool]:
     return lambda name: name == namespace if namespace else search in name.lower()
 
 
-def add_page(app: FastAPI, page: Page, access: Access) -> None:
+def add_page(app: FastAPI, page: Page) -> None:
     """Add the page, its pieces and its files."""
+    access = page.served.access
 
     async def file(name: str) -> Response:
         if name not in SCRIPTS:
             raise ProblemError(404, f"unknown file: choose from {', '.join(SCRIPTS)}", "#/path")
         return Response((FILES / name).read_bytes(), media_type=SCRIPTS[name])
 
-    def add(path: str, query: type, function: Function, method: Literal["GET", "POST"] = "GET") -> None:
-        endpoint = Endpoint(path, function.__name__, query, "text", method=method)
-        add_endpoint(app, endpoint, function, access, include_in_schema=False)
-
-    add("/", OfLook, page.whole)
-    add("/pieces", OfLook, page.pieces)
-    add("/pieces/holders", OfHeld, page.holders)
-    add("/pieces/{piece}", OfPiece, page.piece)
+    rows = [
+        Row("/", "whole", OfLook, "text", hidden=True),
+        Row("/pieces", "pieces", OfLook, "text", hidden=True),
+        Row("/pieces/holders", "holders", OfHeld, "text", hidden=True),
+        Row("/pieces/{piece}", "piece", OfPiece, "text", hidden=True),
+    ]
+    if access.asks_for_token:
+        rows += [Row(f"/{each}", each, Nothing, "text", str, "POST", hidden=True) for each in ("enter", "leave")]
+    add_endpoints(app, rows, page, access)
     app.add_api_route("/files/{name}", file, include_in_schema=False, response_class=Response)
     add_reference(app, page.templates)
-    if access.asks_for_token:
-        add("/enter", Nothing, page.enter, "POST")
-        add("/leave", Nothing, page.leave, "POST")
 
 
 def whole_percent(found: float) -> str:
@@ -308,9 +274,6 @@ def until(text: str | None, now: datetime, word: str = "in") -> str:
     return "likely any moment" if left < 1 else f"likely {word} {span(left)}"
 
 
-_HTML = "text/html; charset=utf-8"
-
-
 def add_reference(app: FastAPI, templates: Environment) -> None:
     """Add the page, which is rendered once, at the first request."""
     templates.filters |= {"type_of": type_of, "pretty": partial(json.dumps, indent=2, ensure_ascii=False)}
@@ -319,7 +282,7 @@ def add_reference(app: FastAPI, templates: Environment) -> None:
     async def reference(request: Request) -> Response:  # noqa: ARG001 - every route takes it
         if not made:
             made.append(templates.get_template("api.html").render(api=app.openapi()))
-        return Response(made[0], media_type=_HTML)
+        return Response(made[0], media_type=HTML)
 
     app.add_api_route("/api", reference, include_in_schema=False, response_class=Response)
 

@@ -15,10 +15,9 @@ from backoff_ctrl.k8s.kube.cluster.rights import Right
 from backoff_ctrl.k8s.status.asked import ProblemError, check_query
 from backoff_ctrl.k8s.status.bodies import BODY_MAX, too_large
 from backoff_ctrl.k8s.status.conversation import Answer, answer, problem
-from backoff_ctrl.k8s.status.endpoints import Endpoint
 
 from .access import ANYTHING, Access, token_of
-from .describing import body_of, responses_of, taken
+from .describing import Row, body_of, responses_of, taken
 
 HEADERS: Final = {
     "Cache-Control": "no-cache",
@@ -64,46 +63,36 @@ class Caller:
         return bytes(read)
 
 
-def add_endpoint(  # noqa: PLR0913 - each is said of it in OpenAPI
-    app: FastAPI,
-    endpoint: Endpoint,
-    function: Function,
-    access: Access,
-    *,
-    example: Any = None,
-    codes: Iterable[int] = (200,),
-    body: Any = None,
-    words: Mapping[int, str] | None = None,
-    include_in_schema: bool = True,
-) -> None:
-    """Add an endpoint to the application.
+def add_endpoints(app: FastAPI, rows: Iterable[Row], owner: Any, access: Access) -> None:
+    """Add the endpoints of a table to the application; ``owner`` has a method for each name."""
+    for row in rows:
+        _add_endpoint(app, row, getattr(owner, row.name), access)
 
-    ``example`` is one of its documents, ``body`` one of a request's body. ``words`` describe answers by status.
-    """
 
+def _add_endpoint(app: FastAPI, row: Row, function: Function, access: Access) -> None:
     async def check(request: Request) -> None:
-        check_query(endpoint.query, request.url.query)
+        check_query(row.query, request.url.query)
 
     async def caller(request: Request) -> Caller:
         return Caller(request, access)
 
-    asked, who = Depends(taken(endpoint.query)), Depends(caller)
+    asked, who = Depends(taken(row.query)), Depends(caller)
 
     async def answered(request: Request, query: Any = asked, by: Any = who) -> Response:
         found = await function(query, by)
-        return found if isinstance(found, Response) else respond(answer(endpoint.method, request.headers, found))
+        return found if isinstance(found, Response) else respond(answer(row.method, request.headers, found))
 
     answered.__doc__ = function.__doc__
     app.add_api_route(
-        endpoint.path,
+        row.path,
         answered,
-        methods=[endpoint.method],
+        methods=[row.method],
         name=function.__name__,
         dependencies=[Depends(check)],
-        responses=responses_of(endpoint, example, codes, words or {}),
+        responses=responses_of(row),
         response_class=Response,
-        openapi_extra=None if body is None else {"requestBody": body_of(body, yaml=endpoint.name != "act")},
-        include_in_schema=include_in_schema,
+        openapi_extra=body_of(row),
+        include_in_schema=not row.hidden,
     )
 
 
@@ -118,23 +107,19 @@ def respond(found: Answer) -> Response:
 def handle_problems(app: FastAPI) -> None:
     """Answer every error as a problem."""
 
-    async def told(_: Request, error: Exception) -> Response:
-        assert isinstance(error, ProblemError)
-        return respond(problem(error))
+    def handle(kind: type[Exception], of: Callable[[Any], ProblemError]) -> None:
+        async def told(_: Request, error: Exception) -> Response:
+            return respond(problem(of(error)))
 
-    async def standard(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        details = {404: "unknown path: see /api and /openapi.json", 405: "this path takes other methods"}
-        detail = details.get(error.status_code, str(error.detail))
-        return respond(problem(ProblemError(error.status_code, detail, headers=error.headers)))
+        app.add_exception_handler(kind, told)
 
-    async def internal(_: Request, error: Exception) -> Response:  # noqa: ARG001 - uvicorn logs it
-        return respond(problem(ProblemError(500, "an internal error; it is logged")))
+    handle(ProblemError, lambda error: error)
+    handle(HTTPException, _of_starlette)
+    handle(ClientDisconnect, lambda _: ProblemError(400, "the request ended before its body did"))  # nobody hears it
+    handle(Exception, lambda _: ProblemError(500, "an internal error; it is logged"))  # by uvicorn
 
-    async def gone(_: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody hears it
-        return respond(problem(ProblemError(400, "the request ended before its body did")))
 
-    app.add_exception_handler(ProblemError, told)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(HTTPException, standard)
-    app.add_exception_handler(Exception, internal)
+def _of_starlette(error: HTTPException) -> ProblemError:
+    details = {404: "unknown path: see /api and /openapi.json", 405: "this path takes other methods"}
+    detail = details.get(error.status_code, str(error.detail))
+    return ProblemError(error.status_code, detail, headers=error.headers)

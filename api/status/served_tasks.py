@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,18 @@ from backoff_ctrl.k8s.tasks.store import Stored, StoreError, Wish
 from backoff_ctrl.k8s.tasks.through_plugins import through_plugins
 
 log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run coroutines until the end of the block."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class ServedTasks:
@@ -62,16 +74,12 @@ class ServedTasks:
     async def running(self) -> AsyncIterator[None]:
         """Open the store and carry its tasks out, until the end of the block. Raises ``StoreError``."""
         async with open_store(self._file, self._configuration, self._namespaces) as self.store:
-            work = [asyncio.create_task(self._platform.follow())]
+            work: list[Coroutine[Any, Any, None]] = [self._platform.follow()]
             if isinstance(self.store, SqliteStore):
-                work.append(asyncio.create_task(self._manage(self.store)))
-            try:
-                yield
-            finally:
-                for each in work:
-                    each.cancel()
-                await asyncio.gather(*work, return_exceptions=True)
-                self.token.close()
+                work.append(self._manage(self.store))
+            with closing(self.token):
+                async with beside(*work):
+                    yield
 
     def check(self, wish: Wish) -> Entry:
         """Return the plugin of a task, after it has checked the task. Raises ``TaskSpecError``."""

@@ -19,7 +19,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 
 from backoff_ctrl.k8s.kube.answers.printing import printable
@@ -29,7 +28,7 @@ from backoff_ctrl.k8s.status.asked import ProblemError, cursor, parameter, read_
 from backoff_ctrl.k8s.status.bodies import checked_name, read_manifest
 from backoff_ctrl.k8s.status.client import NOTE
 from backoff_ctrl.k8s.status.conversation import Answer
-from backoff_ctrl.k8s.status.endpoints import Answers, Endpoint, Nothing, OfNamespace
+from backoff_ctrl.k8s.status.endpoints import Nothing, OfNamespace
 from backoff_ctrl.k8s.status.shapes import Page
 from backoff_ctrl.k8s.tasks.again import read_path, run_again
 from backoff_ctrl.k8s.tasks.documents import TaskDocument, TaskItem, document, item
@@ -53,7 +52,8 @@ from backoff_ctrl.k8s.tasks.store import (
 )
 
 from .access import HOLDERS, Access, while_permitted
-from .routing import Caller, Function, add_endpoint
+from .describing import Row
+from .routing import Caller
 from .served_tasks import ServedTasks
 from .shapes import AT
 
@@ -71,6 +71,10 @@ _TAKEN: Final = (
 )
 
 
+_STATUSES: Final[dict[type[Exception], int]] = {AbsentError: 404, ConflictError: 409, NeedsError: 422}
+"""Of problems by the error of a store; 503 for any other."""
+
+
 @dataclass
 class _Note:
     """What to tell people beside a log, once its first line is there."""
@@ -85,9 +89,7 @@ class OfTask:
 
 
 @dataclass(frozen=True, slots=True)
-class OfLog:
-    namespace: str = parameter("The namespace of the task.", in_path=True)
-    name: str = parameter("The name of the task.", in_path=True)
+class OfLog(OfTask):
     container: str | None = parameter("The container; by default the task's main container.")
     follow: bool = parameter("Whether to follow the log until the task has ended.", False)
 
@@ -119,9 +121,7 @@ class TaskEndpoints:
 
     async def show(self, query: OfTask, caller: Caller) -> Answer:
         """Return a task with its spec, status and history."""
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        return await self._document(caller, await self._one(namespace, name))
+        return await self._document(caller, await self._task(query, caller))
 
     async def create(self, _: Nothing, caller: Caller) -> Answer:
         """Create the task in the body: 201 if it is new, 200 if an equal one is there already.
@@ -208,11 +208,23 @@ class TaskEndpoints:
     async def _to_end(self, query: OfTask, caller: Caller) -> Stored:
         """Return a task that the caller may end. Raises ``ProblemError``."""
         self._check_local(caller)
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        task = await self._one(namespace, name)
-        await self._permit_delete(caller, task)
+        task = await self._task(query, caller)
+        try:
+            entry = self._there.entry(task)
+        except PluginError as error:
+            raise ProblemError(409, str(error)) from None
+        await self._permit(caller, task.namespace, entry.rights("delete", task.spec))
         return task
+
+    async def _task(self, query: OfTask, caller: Caller, *rights: Right) -> Stored:
+        """Return a task that the caller may list, with these further rights. Raises ``ProblemError``."""
+        namespace, name = checked_name(query.namespace, "#/path/namespace"), query.name
+        await self._permit(caller, namespace, (HOLDERS, *rights))
+        with _refusals():
+            try:
+                return await self._there.store.get(namespace, name)
+            except AbsentError:
+                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
 
     @staticmethod
     async def _fields(caller: Caller, *known: str) -> Mapping[str, Any]:
@@ -235,16 +247,13 @@ class TaskEndpoints:
     async def log(self, query: OfLog, caller: Caller) -> Answer:
         """Return the log of a task's pods as text: once, or with ``follow=true`` until the task has ended."""
         self._check_local(caller)
-        namespace, name = _named(query)
-        await caller.permit(namespace, HOLDERS)
-        await caller.permit(namespace, LOGS)
-        task = await self._one(namespace, name)
+        task = await self._task(query, caller, LOGS)
         if self._followed >= FOLLOWED_MAX:
             raise ProblemError(503, "too many readers of logs: try again later")
         told = _Note()
         lines = self._lines(task, query.container or "", told, follow=query.follow)
         first = await self._first(caller, lines)
-        heard = while_permitted(lines, lambda: caller.permit(namespace, LOGS), time.monotonic)
+        heard = while_permitted(lines, lambda: caller.permit(task.namespace, LOGS), time.monotonic)
 
         async def body() -> AsyncGenerator[bytes]:
             for line in first:
@@ -314,20 +323,6 @@ class TaskEndpoints:
         if not await self._may_read_object(caller, there):
             raise ProblemError(409, _TAKEN.format(wish.namespace, wish.name), "#/body/metadata/name")
 
-    async def _one(self, namespace: str, name: str) -> Stored:
-        with _refusals():
-            try:
-                return await self._there.store.get(namespace, name)
-            except AbsentError:
-                raise ProblemError(404, f"there is no task {name} in namespace {namespace}", "#/path/name") from None
-
-    async def _permit_delete(self, caller: Caller, task: Stored) -> None:
-        try:
-            entry = self._there.entry(task)
-        except PluginError as error:
-            raise ProblemError(409, str(error)) from None
-        await self._permit(caller, task.namespace, entry.rights("delete", task.spec))
-
     @staticmethod
     async def _permit(caller: Caller, namespace: str, rights: Sequence[Right]) -> None:
         """Raise ``ProblemError`` if the caller lacks one of these rights."""
@@ -355,17 +350,12 @@ class TaskEndpoints:
     def _check_local(self, caller: Caller) -> None:
         """Raise ``ProblemError`` on this machine for a caller without the server's token."""
         token = self._there.token
-        if not self._access.asks_for_token and not token.allows(caller.headers.get("authorization", "")):
-            raise ProblemError(401, _LOCAL.format(token.where), "#/headers/Authorization")
+        if not self._access.asks_for_token:
+            token.check(caller.headers.get("authorization", ""), _LOCAL)
 
     async def _note(self, caller: Caller, what: str, task: Stored) -> None:
         who = await caller.name()
         audit.info("task %s/%s (%s) was %s by %s", task.namespace, task.name, task.uid, what, who or "this machine")
-
-
-def _named(query: OfTask | OfLog) -> tuple[str, str]:
-    checked_name(query.namespace, "#/path/namespace")
-    return query.namespace, query.name
 
 
 @contextmanager
@@ -373,14 +363,9 @@ def _refusals() -> Iterator[None]:
     """Raise errors of a store as ``ProblemError``."""
     try:
         yield
-    except AbsentError as error:
-        raise ProblemError(404, str(error)) from None
-    except ConflictError as error:
-        raise ProblemError(409, str(error)) from None
-    except NeedsError as error:
-        raise ProblemError(422, str(error)) from None
     except StoreError as error:
-        raise ProblemError(503, str(error)) from None
+        status = next((each for kind, each in _STATUSES.items() if isinstance(error, kind)), 503)
+        raise ProblemError(status, str(error)) from None
 
 
 def _changes(listed: Any) -> list[tuple[str, Any]]:
@@ -418,20 +403,16 @@ ITEM: Final = TaskItem(**_COMMON)
 DOCUMENT: Final = TaskDocument(**_COMMON, as_of=AT, spec=TASK["spec"])
 
 
-def add_tasks(app: FastAPI, answers: TaskEndpoints, access: Access) -> None:
-    def add(path: str, query: type, function: Function, shape: Any, example: Any, **more: Any) -> None:
-        answers_with: Answers = "document" if example is not None else "text"
-        endpoint = Endpoint(path, function.__name__, query, answers_with, shape, more.pop("method", "GET"))
-        add_endpoint(app, endpoint, function, access, example=example, **more)
-
-    page = {"as_of": AT, "items": [ITEM], "next": None}
-    add("/v1/tasks", OfNamespace, answers.list, Page[TaskItem], page)
-    add("/v1/tasks", Nothing, answers.create, TaskDocument, DOCUMENT, method="POST", codes=(200, 201), body=TASK)
-    one = "/v1/tasks/{namespace}/{name}"
-    add(one, OfTask, answers.show, TaskDocument, DOCUMENT)
-    add(one, OfTask, answers.delete, TaskDocument, DOCUMENT, method="DELETE")
-    add(f"{one}/abort", OfTask, answers.abort, TaskDocument, DOCUMENT, method="POST")
-    add(f"{one}/signal", OfTask, answers.signal, TaskDocument, DOCUMENT, method="POST", body={"value": True})
-    changed = {"set": [["spec.priority", 3]]}
-    add(f"{one}/again", OfTask, answers.again, TaskDocument, DOCUMENT, method="POST", body=changed)
-    add(f"{one}/log", OfLog, answers.log, str, None, words={200: "The log."})
+_PAGE: Final = {"as_of": AT, "items": [ITEM], "next": None}
+_ONE: Final = "/v1/tasks/{namespace}/{name}"
+_CHANGED: Final = {"set": [["spec.priority", 3]]}
+ENDPOINTS: Final = (
+    Row("/v1/tasks", "list", OfNamespace, "document", Page[TaskItem], example=_PAGE),
+    Row("/v1/tasks", "create", Nothing, "document", TaskDocument, "POST", DOCUMENT, TASK, (200, 201)),
+    Row(_ONE, "show", OfTask, "document", TaskDocument, "GET", DOCUMENT),
+    Row(_ONE, "delete", OfTask, "document", TaskDocument, "DELETE", DOCUMENT),
+    Row(f"{_ONE}/abort", "abort", OfTask, "document", TaskDocument, "POST", DOCUMENT),
+    Row(f"{_ONE}/signal", "signal", OfTask, "document", TaskDocument, "POST", DOCUMENT, {"value": True}),
+    Row(f"{_ONE}/again", "again", OfTask, "document", TaskDocument, "POST", DOCUMENT, _CHANGED),
+    Row(f"{_ONE}/log", "log", OfLog, "text", words={200: "The log."}),
+)

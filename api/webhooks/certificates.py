@@ -134,7 +134,7 @@ class KeptCertificate:
         self._keeper = keeper
         self._loaded = b""
         self.ends: datetime | None = None
-        """When the served certificate expires; None: it has none yet."""
+        """When the served certificate expires; None before the first certificate."""
 
     async def renew(self) -> None:
         """Run the keeper once, and load the certificate if it has changed. Raises ``KeepingError``, ``OSError``."""
@@ -280,7 +280,7 @@ class Keeper:
             raise KeepingError(f"{method} {path}: {str(error) or type(error).__name__}") from error
         if status in absent:
             return None
-        with suppress(ValueError):
+        with suppress(ValueError):  # an answer that is no JSON is reported below
             found: Any = read_json(content)
             if status < 300 and isinstance(found, dict):
                 return found
@@ -302,6 +302,6 @@ def _trusted(configurations: Iterable[JSON | None]) -> bytes:
     bundles = {each.get("clientConfig", {}).get("caBundle", "") for each in hooks}
     if len(bundles) != 1:
         return b""
-    with suppress(ValueError):
+    with suppress(ValueError):  # a damaged bundle is replaced, as an empty one
         return base64.b64decode(bundles.pop())
     return b""

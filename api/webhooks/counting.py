@@ -67,7 +67,7 @@ class Counts:
         self.without, self.ungated = Listed(), Listed()
         """Labelled pods without a sidecar, and Jobs that run although they should have waited."""
         self.certificate_ends: float | None = None
-        """Unix time at which the certificate expires; None: there is none yet."""
+        """Unix time at which the certificate expires; None before the first certificate."""
 
     def metrics(self) -> str:
         found = Gathered()

@@ -263,8 +263,7 @@ def _left_alone(spec: Mapping[str, Any], server: tuple[int, int] | None) -> tupl
         return "windows", "the sidecar's image is for Linux"
     if not any(account_mounts(spec, each) for each in containers(spec)):
         return "no-account", (
-            "none of its containers mounts a service account, with token and ca.crt "
-            "(automountServiceAccountToken: false?)"
+            "no container mounts a service account, with token and ca.crt (automountServiceAccountToken: false?)"
         )
     taken = _taken(spec)
     return ("taken", taken) if taken else None

@@ -219,7 +219,7 @@ def wrong_amounts(requests: Mapping[str, str], limits: Mapping[str, str]) -> str
     for part, given in (("requests", requests), ("limits", limits)):
         for name, amount in given.items():
             if name not in KNOWN:
-                return f"{part}: {name!r} is none of {', '.join(KNOWN)}"
+                return f"{part}: {name!r} is not one of {', '.join(KNOWN)}"
             try:
                 found[part][name] = parse_quantity(amount)
             except QuantityError as error:

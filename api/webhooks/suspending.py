@@ -60,7 +60,7 @@ def answer_about_job(
     """Return the answer to a review, the object's namespace, and the outcome. Raises ``ReviewError``.
 
     ``whole_namespace``: it was asked because its namespace carries the label. ``accounts``: the user names of
-    operators, whose Tasks have reserved room for what they create; none: what a Task controls counts as such.
+    operators, whose Tasks have reserved room for what they create. If empty, all that a Task controls counts as such.
     """
     request = request_in(body)
     by_us = text(mapping(request.get("userInfo")).get("username")) in accounts if accounts else None
@@ -115,7 +115,7 @@ async def ungated(
     found: Counter[str] = Counter()
     for kind in kinds:
         listed = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{WAIT}={TRUE}")
-        with suppress(WatchAbsentError):
+        with suppress(WatchAbsentError):  # its operator is not installed: there are no such objects
             async for body in _items(source, replace(listed, labels="") if asking else listed):
                 namespace = text(metadata_of(body).get("namespace"))
                 asked = namespace in asking or asks(body)

@@ -82,7 +82,7 @@ class TaskReviews:
             self._judge_change(request, old, body)
 
     def _insist_on_author(self, request: JSON) -> None:
-        """Raise ``_Refusal`` for an author who may not write the Task: no API server asks about one.
+        """Raise ``_Refusal`` for an author who may not write the Task: such a review does not come from an API server.
 
         Any client that reaches the port may ask. It learns no account that has no part in Tasks.
         """

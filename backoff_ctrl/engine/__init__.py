@@ -48,8 +48,9 @@ passed in; the same calls give the same answers. Amounts are whole nano-units; n
 
 **Who calls it.** The gate, under its lock, through ``Controller``: ``submit`` a request, ``advance`` to get
 tickets and refusals, ``settle`` a ticket when its create has ended, ``observe_quota`` when a watch has news.
-``advance`` follows each of the calls, and is due again at ``next_deadline``. The replay calls it in virtual
-time.
+``advance`` follows each of the calls, and is due again at ``next_deadline``. What concerns one namespace alone is asked
+of its handler: ``controller.of("team").withdraw(request, now)``; of its gangs: ``gangs_of``. Each of these calls moves
+time on. The replay calls the engine in virtual time.
 
 **Where to begin.** ``controller`` is all namespaces, ``handler`` is one. ``admission`` decides about one
 create, ``gang_admission`` about several as one. ``facts`` has quotas and ceilings, ``line`` the backlog and the probes

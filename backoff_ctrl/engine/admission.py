@@ -1,11 +1,12 @@
 """Whether one create of a namespace may be sent now: by room, by pace, by the overload window.
 
-This is the part that the backlog (``handler``) and gangs (``gang_admission``) have in common. It owns what a namespace
-knows and who waits there. Both ask it to send, to refuse, and to scan the line again.
+This is the part of the handler that the scan of the line (``scanning``) and gangs (``gang_admission``) ask to send, to
+refuse, and to scan the line again. It owns what a namespace knows and who waits there.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Final
 
 from backoff_ctrl.engine.facts.quotas import Settling
@@ -18,21 +19,22 @@ from backoff_ctrl.engine.line.knowledge import Knowledge
 from backoff_ctrl.engine.line.order import Line
 from backoff_ctrl.engine.line.pace import Pace
 
-from .overload import Woken
+from .backoff import FOREVER
+from .overload import Window
 from .shared import Shared
 from .tickets import Refusal, RefusalReason, Ticket
 
 NO_BLOCKS: Final[list[Block]] = []
 
 
-class Admission:
+class Admission(ABC):
     """The facts and the line of one namespace, and the decision about a single create.
 
-    ``scan_due`` asks for a scan from the head of the line, ``resume`` for one from this place on.
+    ``scan_due`` asks for a scan from the head of the line, ``resume`` for one from this place on. ``advance`` is due at
+    ``wake_at``.
     """
 
     __slots__ = (
-        "_owner",
         "keeping",
         "knowledge",
         "line",
@@ -44,14 +46,14 @@ class Admission:
         "scan_due",
         "settling",
         "shared",
+        "wake_at",
     )
 
-    def __init__(self, namespace: str, shared: Shared, owner: Woken, *, observing: bool, ends_told: bool) -> None:
+    def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
         self.namespace = namespace
         self.policy = shared.policy
         self.shared = shared
-        self._owner = owner
         self.knowledge = Knowledge(observing=observing, ends_told=ends_told)
         self.line = Line(shared.policy.waiters_max)
         self.keeping = Keeping(self.policy)
@@ -60,6 +62,15 @@ class Admission:
         self.pace = Pace(self.policy, shared.rng)
         self.resume: Place | None = None
         self.scan_due = False
+        self.wake_at = FOREVER
+
+    @abstractmethod
+    def advance(self, now: float) -> None:
+        """Do all that is due by ``now``."""
+
+    @abstractmethod
+    def take_turn(self, window: Window, place: Place, now: float) -> None:
+        """Send at most one create through ``window``, starting at the place that asked for the turn."""
 
     def number(self, request: Request, now: float) -> None:
         """Give a new request its place in the order of the namespace."""
@@ -102,17 +113,15 @@ class Admission:
             or window.turns
             or window.in_flight + 1 > window.size
             or now < window.not_before
-        ) and not pace.allows(
-            self._owner, window, shared.contended, len(outstanding), (request.rank, request.seq), now
-        ):
+        ) and not pace.allows(self, window, shared.contended, len(outstanding), (request.rank, request.seq), now):
             return False
         ticket = Ticket(request, shape, window, now, blocks is not NO_BLOCKS, unproven)
         for block in blocks:
             block.sends(ticket)
         if shape.resend_at:
             shape.resend_at = now + self.policy.ticket_max  # one at a time, until it is answered
-        if not outstanding and self._owner.wake_at > now + self.policy.ticket_max:
-            shared.wake(self._owner, now + self.policy.ticket_max)
+        if not outstanding and self.wake_at > now + self.policy.ticket_max:
+            shared.wake(self, now + self.policy.ticket_max)
         outstanding[ticket] = None
         if unproven:
             pace.unproven += 1
@@ -147,5 +156,5 @@ class Admission:
     def rescan(self, now: float) -> None:
         """Scan the line from its head at the next ``advance``."""
         self.scan_due = True
-        if now < self._owner.wake_at:
-            self.shared.wake(self._owner, now)
+        if now < self.wake_at:
+            self.shared.wake(self, now)

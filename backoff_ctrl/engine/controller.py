@@ -1,7 +1,8 @@
 """All namespaces: the engine as its callers see it. Events and times go in, admissions and refusals come out.
 
-Call ``advance`` after every other call, and at ``next_deadline()``; send the creates of the tickets it returns. The
-controller is not thread-safe: its owner guards it with one lock.
+Call ``advance`` after every other call, and at ``next_deadline()``; send the creates of the tickets it returns. What is
+done in one namespace is done by its handler, or its gangs: ``of`` and ``gangs_of`` hand them out. The controller is not
+thread-safe: its owner guards it, and them, with one lock.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from backoff_ctrl.engine.facts.ceilings import NO_FACT
@@ -18,7 +19,7 @@ from backoff_ctrl.engine.facts.outcomes import Outcome, Rejected
 from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.facts.requests import Identity, Request
 from backoff_ctrl.engine.facts.roll import place_of
-from backoff_ctrl.engine.gangs.gang import Draw, Effect, Gang, Reservation
+from backoff_ctrl.engine.gangs.gang import Effect
 from backoff_ctrl.engine.look.explaining import Explanation, NamespaceSnapshot, Snapshot, explain, namespace_snapshot
 from backoff_ctrl.engine.look.looking import Tally, tally
 from backoff_ctrl.engine.look.memory import Memory, recall, remember
@@ -26,7 +27,6 @@ from backoff_ctrl.engine.look.outlook import NOTHING_ELSEWHERE, Outlook, nothing
 from backoff_ctrl.engine.look.pages import Changes, Cursor, MemoryPage, NamespacePage, Register, WaitingPage
 
 from .backoff import FOREVER
-from .errors import GangError
 from .gang_admission import GangAdmission
 from .handler import ComputeResourceAwareBackOffHandler
 from .overload import WindowSnapshot, Woken
@@ -63,7 +63,6 @@ class Controller:
         self._contended = self._shared.contended
         self._alarms: list[tuple[float, int, Woken]] = []
         self._count = 0
-        self._now = float("-inf")
         self._watching_all = False
         self._watched: dict[str, bool] = {}  # where that differs from all others
         self._watch_changed_at = NO_FACT  # when the watch of all namespaces began or was lost
@@ -73,16 +72,30 @@ class Controller:
         self._to_expire: list[str] = []  # namespaces that are yet to be looked at, the next one last
         self._due_at = FOREVER  # the next alarm or expiry: ``advance`` returns at once before it
 
+    def of(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
+        """Return the handler of a namespace, to do something there; the first time, make it."""
+        handler = self._handlers.get(namespace)
+        if handler is None:
+            return self._make(namespace)
+        if handler.seen:
+            self._register.touch(handler)
+        return handler
+
+    def gangs_of(self, namespace: str) -> GangAdmission:
+        """Return the gangs of a namespace, to do something with them; the first time, make them."""
+        return self.of(namespace).ensure_gangs()
+
     def submit(self, request: Request, now: float, identity: Identity | None = None) -> None:
         """Add a new request; ``advance`` returns its ticket or refusal in time. ``TicketError`` if it is not new.
 
         With an ``identity`` it takes the seat that the same caller left for the same, else the oldest one that this
         caller left for an equal demand, if there is any: its place in line and its count of overtakings.
         """
-        if now < self._now:
-            now = self._now
+        shared = self._shared
+        if now < shared.now:
+            now = shared.now
         else:
-            self._now = now
+            shared.now = now
         handler = self._handlers.get(request.namespace)
         if handler is None:
             handler = self._make(request.namespace)
@@ -91,102 +104,17 @@ class Controller:
         if identity is None or not handler.reclaim_seat(request, identity, now):
             handler.submit(request, now)
 
-    def force(self, request: Request, now: float) -> Ticket:
-        """Admit a request at once, ungated (shadow mode, or a gate that fails open); its outcome still teaches."""
-        now = self._clock(now)
-        return self._handler(request.namespace).force(request, now)
-
-    def reserve(self, request: Reservation, now: float, *, standing: bool = False) -> None:
-        """Add a new gang; ``advance`` returns its ``Grant`` or refusal in time. ``TicketError`` if it is not new.
-
-        The whole waits in line as one request: ``withdraw`` takes it out. ``standing``: the gang was admitted before a
-        restart, and this is what it still lacks; it is granted without waiting.
-        """
-        now = self._clock(now)
-        self._handler(request.namespace).reserve(request, now, standing=standing)
-
-    def draw(self, draw: Draw, now: float) -> None:
-        """Add one member of an admitted gang; ``advance`` returns its ticket, or a refusal once the gang is over.
-
-        ``GangError`` if all members of its part are drawn.
-        """
-        now = self._clock(now)
-        self._handler(draw.namespace).draw(draw, now)
-
-    def give_back(self, gang: Gang, now: float) -> None:
-        """End a gang: what was not drawn is no longer reserved, and the draws that wait are refused."""
-        now = self._clock(now)
-        if gang.end is None and (gangs := self._gangs(gang.namespace)):
-            gangs.give_back(gang, now)
-
-    def appeared(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
-        """Note a member of a gang that others created, with its real charge; say whether it counts as one.
-
-        It counts once per ``uid``. One more than the gang has is a stranger. Where the gang keeps its room, report the
-        member's end with ``ended``. ``among`` are the numbers of the parts that it may be of, from 0; None: all.
-        """
-        now = self._clock(now)
-        gangs = self._gangs(gang.namespace)
-        return gang.end is None and gangs is not None and gangs.appeared(gang, uid, charged, now, among)
-
-    def adopt(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
-        """Note a member that lives, and that quotas have counted, of a gang that keeps its room: after a restart.
-
-        It takes the place of one that may still be drawn. False: it is known already, or the gang is over. ``among`` as
-        in ``appeared``.
-        """
-        now = self._clock(now)
-        gangs = self._gangs(gang.namespace)
-        return gang.end is None and gangs is not None and gangs.adopt(gang, uid, charged, now, among)
-
-    def resize(self, gang: Gang, counts: Sequence[int], now: float) -> None:
-        """Let each part of a gang that keeps its room have at most so many members at a time from now on.
-
-        What it may draw beyond is given back in one step; the room of members that live beyond is, when they end.
-        A count above the present one has no effect. ``GangError`` for counts that do not fit the gang.
-        """
-        now = self._clock(now)
-        gangs = self._gangs(gang.namespace)
-        if gang.end is None and gangs is not None:
-            gangs.resize(gang, counts, now)
-
-    def absorb(self, gang: Gang, other: Gang, now: float) -> None:
-        """Let a gang that keeps its room take over another one, which ends: no other create gets any of its room.
-
-        ``GangError``, without any change, if one is over, the gang has no such parts, or draws are under way.
-        """
-        now = self._clock(now)
-        gangs = self._gangs(gang.namespace)
-        if gangs is None:
-            raise GangError(f"the gang {gang.id} is over: it can't absorb {other.id}")
-        gangs.absorb(gang, other, now)
-
-    def members_told(self, namespace: str, now: float, *, told: bool) -> None:
-        """Note that from now on every end of a gang's member is reported (``told``), or that some may be missed.
-
-        Report those that were missed before. A namespace counts as unfollowed until this is called.
-        """
-        self._handler(namespace).follow_members(self._clock(now), told=told)
-
-    def looked(self, namespace: str, now: float, *, readable: bool | None) -> None:
-        """Note the end of the read that a ``Look`` asked for, after ``observe_quota`` of all that it found.
-
-        ``readable``: False if the quotas may not be read at all, None if this read failed.
-        """
-        now = self._clock(now)
-        if gangs := self._gangs(namespace):
-            gangs.looked(now, readable=readable)
-
     def settle(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """Report how a ticket's create ended. ``TicketError`` if the ticket was settled before.
 
         The end of a ticket that the engine gave up before (after ``Policy.ticket_max``) is ignored; its namespace may
         even be forgotten by now.
         """
-        if now < self._now:
-            now = self._now
+        shared = self._shared
+        if now < shared.now:
+            now = shared.now
         else:
-            self._now = now
+            shared.now = now
         if ticket.ended:
             ticket.end_again()
             return
@@ -194,39 +122,6 @@ class Controller:
         if handler.seen:
             self._register.touch(handler)
         handler.settle(ticket, outcome, now)
-
-    def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
-        """Take a request out of the line; no effect if it does not wait.
-
-        ``seat`` keeps its place for that caller, for ``Policy.seat_ttl`` or twice the ``retry_after`` (in seconds) that
-        the caller was given, whichever is longer: submit a new request with that identity when it comes again.
-        """
-        now = self._clock(now)
-        if request.state == "waiting":
-            self._handler(request.namespace).withdraw(request, now, seat, retry_after)
-
-    def leave(self, request: Request, now: float, identity: Identity, retry_after: float) -> bool:
-        """Keep a waiting request in line unsent: its caller was asked to come again after ``retry_after`` seconds.
-
-        It holds the room that it would be given until its caller is due, and for as long after that as callers take:
-        at most a second. ``come_back`` has it sent again. A new request of that ``identity`` takes its place, as it
-        takes a seat (an equal one of that caller only once it is overdue), and this one is refused ("place-taken").
-        The gate withdraws it if that caller stays away. False: it does not wait, or belongs to a gang.
-        """
-        now = self._clock(now)
-        return request.state == "waiting" and self._handler(request.namespace).leave(
-            request, identity, retry_after, now
-        )
-
-    def come_back(self, request: Request, now: float) -> bool:
-        """Note that the caller of a request which is away is there again; False: it was not away."""
-        now = self._clock(now)
-        return request.state == "waiting" and self._handler(request.namespace).come_back(request, now)
-
-    def withdraw_all(self, requests: Iterable[Request], now: float) -> None:
-        """Take these requests out of the line in one step, so that the leaving of one admits no other."""
-        for request in requests:
-            self.withdraw(request, now)
 
     def observe_quota(
         self, namespace: str, quota: str, seen: ObservedQuota, now: float, sent: float | None = None
@@ -237,14 +132,14 @@ class Controller:
         answer to a list that belongs to no watch: it is ignored where the quotas are watched, or if it was requested
         before the newest fact about this quota was received.
         """
-        now = self._clock(now)
-        return self._handler(namespace).observe(quota, seen, now, sent)
+        now = self._shared.clock(now)
+        return self.of(namespace).observe(quota, seen, now, sent)
 
     def forget_quota(self, namespace: str, quota: str, now: float) -> None:
         """Note that a quota object was deleted."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if namespace in self._handlers:
-            self._handler(namespace).forget(quota, now)
+            self.of(namespace).forget(quota, now)
 
     def watching(self, now: float, namespace: str | None = None) -> None:
         """Note that all quotas (of one namespace, or of all) were reported, and that changes will be."""
@@ -256,43 +151,43 @@ class Controller:
 
     def hint_release(self, namespace: str, now: float) -> None:
         """Note that an own pod ended: this adds no headroom, but is a reason to probe soon."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if namespace in self._handlers:
-            self._handler(namespace).hint(now)
+            self.of(namespace).hint(now)
 
     def ended(self, namespace: str, stored: str, now: float) -> None:
         """Note the end of an own object, by the name in its ``Created``: one less that lives, and a hint of room.
 
         The room of a gang's member goes back to the gang, if that keeps it. Any order with quotas is right.
         """
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if namespace in self._handlers:
-            self._handler(namespace).ended(stored, now)
+            self.of(namespace).ended(stored, now)
 
     def ends_told(self, namespace: str, now: float, *, told: bool) -> None:
         """Note that from now on every end in a namespace is reported (``told``), or that some may be missed."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if told:
             self._ends_told[namespace] = None
         else:
             self._ends_told.pop(namespace, None)
         if namespace in self._handlers:
-            self._handler(namespace).follow_ends(now, told=told)
+            self.of(namespace).follow_ends(now, told=told)
 
     def learn(self, namespace: str, scopes: frozenset[str], rejected: Rejected, sent: float, now: float) -> None:
         """Learn from the quota refusal of an ungated create that was sent at ``sent``."""
-        now = self._clock(now)
-        self._handler(namespace).learn(rejected, scopes, sent, now)
+        now = self._shared.clock(now)
+        self.of(namespace).learn(rejected, scopes, sent, now)
 
     def advance(self, now: float) -> list[Effect]:
         """Do all that is due by ``now``; return the admissions, refusals and news of gangs since the last call."""
-        if now < self._now:
-            now = self._now
+        shared = self._shared
+        if now < shared.now:
+            now = shared.now
         else:
-            self._now = now
+            shared.now = now
         if now >= self._due_at or self._contended:
             self._do_due(now)
-        shared = self._shared
         effects = shared.effects
         if not effects:
             return []
@@ -314,15 +209,15 @@ class Controller:
             heapq.heappop(self._alarms)
         at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)
         for window in self._shared.contended:
-            at = min(at, max(window.not_before, self._now) if window.has_room() else FOREVER)
+            at = min(at, max(window.not_before, self._shared.now) if window.has_room() else FOREVER)
         return None if at == FOREVER else at
 
     def recall(self, memory: Memory, now: float) -> None:
         """Take over what an earlier controller knew; call before the first create. Newer knowledge stays as it is."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         self._shared.settle_time = min(self.policy.settle_max, max(self.policy.settle_time, memory.settle_time))
         for namespace, quotas in memory.quotas.items():
-            handler = self._handler(namespace)
+            handler = self.of(namespace)
             if recall(handler.knowledge, quotas, self.policy.idle_ttl, now):
                 handler.pace.start_slowly()
 
@@ -333,15 +228,15 @@ class Controller:
 
         The halt holds for a namespace that is forgotten meanwhile, or not yet known.
         """
-        now = self._clock(now)
+        now = self._shared.clock(now)
         self._halted[namespace] = None
-        self._handler(namespace).halt(now, halted=True)
+        self.of(namespace).halt(now, halted=True)
 
     def resume(self, namespace: str, now: float) -> None:
         """End a halt: requests that fit are admitted, in order."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if self._halted.pop(namespace, False) is None:
-            self._handler(namespace).halt(now, halted=False)
+            self.of(namespace).halt(now, halted=False)
 
     def is_halted(self, namespace: str) -> bool:
         """Say whether a namespace is halted."""
@@ -350,14 +245,6 @@ class Controller:
     def halted(self) -> list[str]:
         """Return the halted namespaces."""
         return list(self._halted)
-
-    def prioritize(self, request: Request, priority: int, now: float) -> bool:
-        """Give a waiting request another priority, as if it had joined with it; False: it does not wait."""
-        now = self._clock(now)
-        if request.state != "waiting":
-            return False
-        self._handler(request.namespace).prioritize(request, priority, now)
-        return True
 
     # -- for those who look; ``pages`` says what that costs ---------
 
@@ -386,13 +273,13 @@ class Controller:
 
     def namespace(self, name: str, now: float) -> NamespaceSnapshot | None:
         """Show one namespace; None: it is unknown."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         handler = self._handlers.get(name)
         return None if handler is None else namespace_snapshot(handler, now)
 
     def explain(self, request: Request, now: float) -> Explanation | None:
         """Explain why a request waits; None if it does not wait."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if request.state != "waiting":
             return None
         handler = self._handlers[request.namespace]
@@ -409,7 +296,7 @@ class Controller:
 
         ``elsewhere`` is what other gates hold and reserve there, by quota and resource.
         """
-        now = self._clock(now)
+        now = self._shared.clock(now)
         handler = self._handlers.get(name)
         if handler is None:
             return nothing_known(observing=self.is_watched(name))
@@ -420,7 +307,7 @@ class Controller:
 
         Start with row 0; None: that was the last one.
         """
-        now = self._clock(now)
+        now = self._shared.clock(now)
         handler = self._handlers.get(name)
         if handler is None:
             return Tally(Counter(), Counter()), None
@@ -431,65 +318,47 @@ class Controller:
 
         A namespace that exists all the while is on exactly one page.
         """
-        return self._register.page(after, limit, self._clock(now))
+        return self._register.page(after, limit, self._shared.clock(now))
 
     def changes(self, since: int, limit: int, now: float) -> Changes:
         """Show up to ``limit`` namespaces (fewer if they are large) that have changed after the change ``since``.
 
         Start with 0 for all; then ask with ``upto`` of the answer before.
         """
-        return self._register.changes(since, limit, self._clock(now))
+        return self._register.changes(since, limit, self._shared.clock(now))
 
     def waiting(self, after: Cursor | None, limit: int, now: float, namespace: str | None = None) -> WaitingPage:
         """Show up to ``limit`` waiting requests, of one namespace or of all, from behind ``after`` on.
 
         A page before the last one may have fewer, or be empty. Who waits all the while is on exactly one page.
         """
-        return self._register.waiting(after, limit, self._clock(now), namespace, self._shared)
+        return self._register.waiting(after, limit, self._shared.clock(now), namespace, self._shared)
 
     def flows(self, now: float) -> dict[str, WindowSnapshot]:
         """Show the overload windows."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         return {name: window.snapshot(now) for name, window in self._shared.flows.items()}
 
     def snapshot(self, now: float) -> Snapshot:
         """Show all namespaces at once, which takes long where there are many: see ``page``."""
-        now = self._clock(now)
+        now = self._shared.clock(now)
         shown = {name: namespace_snapshot(handler, now) for name, handler in self._handlers.items()}
         return Snapshot(shown, self.flows(now), self.settle_time)
 
     def remember_page(self, after: str | None, limit: int, now: float) -> MemoryPage:
         """Return what ``remember`` does, for up to ``limit`` namespaces from behind ``after`` on."""
-        return self._register.remember(after, limit, self._clock(now), self.settle_time)
+        return self._register.remember(after, limit, self._shared.clock(now), self.settle_time)
 
     def remember(self, now: float) -> Memory:
         """Return what is known of quotas, for ``recall`` by the controller of a later process.
 
         This takes long where there are many namespaces: see ``remember_page``.
         """
-        now = self._clock(now)
+        now = self._shared.clock(now)
         known = {name: remember(handler.knowledge, now) for name, handler in self._handlers.items()}
         return Memory({name: quotas for name, quotas in known.items() if quotas}, self.settle_time)
 
     # -- inside ---------
-
-    def _clock(self, now: float) -> float:
-        """Move time on, never back."""
-        self._now = max(self._now, now)
-        return self._now
-
-    def _handler(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
-        """Return the handler of a namespace that is about to change; the first time, make it."""
-        handler = self._handlers.get(namespace)
-        if handler is None:
-            return self._make(namespace)
-        if handler.seen:
-            self._register.touch(handler)
-        return handler
-
-    def _gangs(self, namespace: str) -> GangAdmission | None:
-        """Return the gangs of a namespace that is about to change; None if it never had any."""
-        return self._handler(namespace).gangs if namespace in self._handlers else None
 
     def _make(self, namespace: str) -> ComputeResourceAwareBackOffHandler:
         observing = self._watched.get(namespace, self._watching_all)
@@ -499,12 +368,12 @@ class Controller:
         handler.pace.halted = namespace in self._halted
         self._handlers[namespace] = handler
         self._register.enter(handler)
-        self._expire_at = min(self._expire_at, self._now + self.policy.idle_ttl)
+        self._expire_at = min(self._expire_at, self._shared.now + self.policy.idle_ttl)
         self._due_at = min(self._due_at, self._expire_at)
         return handler
 
     def _set_watch(self, now: float, namespace: str | None, *, healthy: bool) -> None:
-        now = self._clock(now)
+        now = self._shared.clock(now)
         if namespace is None:
             self._watching_all = healthy
             self._watch_changed_at = now
@@ -516,7 +385,7 @@ class Controller:
                 self._watched.pop(namespace, None)  # as all others: short-lived namespaces leave no entry behind
             else:
                 self._watched[namespace] = healthy
-            self._handler(namespace).watch(healthy=healthy, now=now)
+            self.of(namespace).watch(healthy=healthy, now=now)
 
     def _wake(self, handler: Woken, at: float) -> None:
         if at < handler.wake_at:
@@ -545,6 +414,8 @@ class Controller:
         for handler in due:
             handler.advance(now)
         self._take_turns(now)
+        if self._expire_at == NO_FACT:  # ``of`` made the first namespace before any time was told
+            self._expire_at = now + self.policy.idle_ttl
         if now >= self._expire_at:
             self._expire(now)
         self._due_at = min(self._alarms[0][0] if self._alarms else FOREVER, self._expire_at)

@@ -82,15 +82,22 @@ class GangAdmission:
             admission.rescan(now)
 
     def give_back(self, gang: Gang, now: float) -> None:
-        """End a gang: what is undrawn is no longer reserved, and draws that wait are refused."""
-        self._end(gang, "given-back")
-        self._admission.rescan(now)
+        """End a gang: what is undrawn is no longer reserved, and draws that wait are refused. Twice is no error."""
+        now = self._admission.shared.clock(now)
+        if gang.end is None:
+            self._end(gang, "given-back")
+            self._admission.rescan(now)
 
     def appeared(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
         """Take a member that others created out of what is reserved, and hold its real charge; False: it is a stranger.
 
-        It counts once per ``uid``; one more than the gang has is a stranger.
+        It counts once per ``uid``; one more than the gang has is a stranger. Where the gang keeps its room, report the
+        member's end with ``Controller.ended``. ``among`` are the numbers of the parts that it may be of, from 0; None:
+        all.
         """
+        now = self._admission.shared.clock(now)
+        if gang.end is not None:
+            return False
         part = gang.part_of(charged, among)
         if self._is_known(gang, uid) or (part is None and not gang.keeps):
             return False
@@ -129,7 +136,13 @@ class GangAdmission:
     # -- gangs that keep their room ---------
 
     def adopt(self, gang: Gang, uid: str, charged: Demand, now: float, among: Sequence[int] | None = None) -> bool:
-        """Let a member that quotas have counted take the place of one that may still be drawn; False: it is known."""
+        """Let a member that quotas have counted take the place of one that may still be drawn: after a restart.
+
+        The gang keeps its room. False: the member is known already, or the gang is over. ``among`` as in ``appeared``.
+        """
+        now = self._admission.shared.clock(now)
+        if gang.end is not None:
+            return False
         if not gang.keeps:
             raise GangError(f"the gang {gang.id} does not keep its room: a living pod can't be its member")
         if self._is_known(gang, uid):
@@ -159,12 +172,23 @@ class GangAdmission:
             self._admission.rescan(now)
 
     def follow_members(self, now: float, *, told: bool) -> None:
-        """From now on every end of a member is reported (``told``), or some may be missed."""
+        """Note that every end of a member is reported from now on (``told``), or that some may be missed.
+
+        Report those that were missed before. A namespace counts as unfollowed until this is called.
+        """
+        now = self._admission.shared.clock(now)
         self.members.follow(now, told=told)
         self._admission.rescan(now)
 
     def resize(self, gang: Gang, counts: Sequence[int], now: float) -> None:
-        """Want at most so many members of each part at a time; give back what is undrawn beyond."""
+        """Let each part of a gang that keeps its room have at most so many members at a time from now on.
+
+        What is undrawn beyond is given back in one step; the room of members that live beyond is, when they end. More
+        than it has now changes nothing. ``GangError`` for counts that do not fit the gang.
+        """
+        now = self._admission.shared.clock(now)
+        if gang.end is not None:
+            return
         if not gang.keeps or len(counts) != len(gang.wanted) or any(count < 0 for count in counts):
             raise GangError(
                 f"the gang {gang.id} can't be resized to {list(counts)}: one that keeps its room can, with a number of "
@@ -184,7 +208,11 @@ class GangAdmission:
                 self._refuse_draw(draw)
 
     def absorb(self, gang: Gang, other: Gang, now: float) -> None:
-        """Take over all that another gang has, which ends."""
+        """Let a gang that keeps its room take over another one, which ends: nobody else gets any of its room.
+
+        ``GangError``, and nothing has changed, if one is over, the gang has no such parts, or draws are under way.
+        """
+        now = self._admission.shared.clock(now)
         parts = [gang.part_as(shape, number) for number, shape in enumerate(other.shapes)]
         if None in parts or not gang.keeps or gang is other or {gang.end, other.end} != {None} or other.in_flight:
             raise GangError(
@@ -209,8 +237,9 @@ class GangAdmission:
     def looked(self, now: float, *, readable: bool | None) -> None:
         """Note the end of a read of the quotas that a ``Look`` asked for; what it found was reported before.
 
-        ``readable``: None if the read failed; the next one may succeed.
+        ``readable``: False if the quotas may not be read at all; None if the read failed; the next one may succeed.
         """
+        now = self._admission.shared.clock(now)
         if self.reads.ended(now, readable=readable):
             self._admission.rescan(now)
 

@@ -33,50 +33,25 @@ _CREATED: Final = _ENDS["created"]
 _UNHURRIED: Final = 1.0  # seconds: while no request waits, answered holds are ended in batches
 
 
-class ComputeResourceAwareBackOffHandler:
+class ComputeResourceAwareBackOffHandler(Admission):
     """One namespace: learns its ceilings from rejections and observations and gates its creates.
 
     ``gangs`` and ``away`` are made with the first of them: a namespace without pays for neither. ``changed`` is the
     number of its last change that a reader may have missed; ``seen``: it was read since.
     """
 
-    __slots__ = (
-        "_admission",
-        "_scanning",
-        "_shared",
-        "away",
-        "changed",
-        "gangs",
-        "keeping",
-        "knowledge",
-        "line",
-        "namespace",
-        "pace",
-        "policy",
-        "probing",
-        "seen",
-        "settling",
-        "wake_at",
-    )
+    __slots__ = ("_scanning", "changed", "seen")
 
     def __init__(self, namespace: str, shared: Shared, *, observing: bool, ends_told: bool = False) -> None:
         """``observing``: changes of quotas are reported; ``ends_told``: ends of creates."""
-        self.namespace = namespace
-        self.policy = shared.policy
-        self._shared = shared
-        admission = self._admission = Admission(namespace, shared, self, observing=observing, ends_told=ends_told)
-        self.knowledge = admission.knowledge
-        self.line = admission.line
-        self.keeping = admission.keeping
-        self.probing = admission.probing
-        self.settling = admission.settling
-        self.pace = admission.pace
-        self._scanning = Scanning(admission)
-        self.gangs: GangAdmission | None = None
-        self.away: Away | None = None
-        self.wake_at = FOREVER
+        super().__init__(namespace, shared, observing=observing, ends_told=ends_told)
+        self._scanning = Scanning(self)
         self.changed = 0
         self.seen = False
+
+    @property
+    def gangs(self) -> GangAdmission | None:
+        return self._scanning.gangs
 
     # -- the backlog ---------
 
@@ -107,13 +82,13 @@ class ComputeResourceAwareBackOffHandler:
             line.rows
             or shape.version != knowledge.version
             or shape.never is not None
-            or not self._admission.try_to_admit(request, shape, now)
+            or not self.try_to_admit(request, shape, now)
         ):
             self._arrive(request, shape, now)
 
     def reclaim_seat(self, request: Request, identity: Identity, now: float) -> bool:
         """Submit a new request at the place that its caller left; False: it left no seat, or the line is full."""
-        away = self.away
+        away = self.knowledge.away
         if away is None or request.state != "new" or self.line.size >= self.policy.waiters_max:
             return False
         seat = away.seats.take(identity, request.demand.key, now)
@@ -121,23 +96,28 @@ class ComputeResourceAwareBackOffHandler:
             return False
         if seat.request is not None and seat.request.state == "waiting":
             away.end(seat.request)
-            self._admission.refuse(seat.request, "place-taken", "its caller came again with another create")
+            self.refuse(seat.request, "place-taken", "its caller came again with another create")
         seat.give(request, self.policy.age_step)
         self._join_row(request, self.knowledge.shape_of(request.demand), now)
-        self._admission.rescan(now)  # it may be the next for a ceiling, or overdue
+        self.rescan(now)  # it may be the next for a ceiling, or overdue
         return True
 
-    def _ensure_gangs(self) -> GangAdmission:
+    def ensure_gangs(self) -> GangAdmission:
         """Return the namespace's gangs; make them with the first."""
-        if self.gangs is None:
-            self.gangs = self._scanning.gangs = GangAdmission(self._admission)
-        return self.gangs
+        if self._scanning.gangs is None:
+            self._scanning.gangs = GangAdmission(self)
+        return self._scanning.gangs
 
-    def reserve(self, request: Reservation, now: float, *, standing: bool) -> None:
-        """Admit a whole gang, let it wait, or refuse it. ``standing``: what lives already still lacks it: no wait."""
+    def reserve(self, request: Reservation, now: float, *, standing: bool = False) -> None:
+        """Add a new gang; ``advance`` returns its ``Grant`` or refusal in time. ``TicketError`` if it is not new.
+
+        The whole waits in line as one request: ``withdraw`` takes it out. ``standing``: the gang was admitted before a
+        restart, and this is what it still lacks; it is granted without waiting.
+        """
+        now = self.shared.clock(now)
         expect_new(request)
-        gangs = self._ensure_gangs()
-        self._admission.number(request, now)
+        gangs = self.ensure_gangs()
+        self.number(request, now)
         shape = self.knowledge.shape_of(request.demand)
         self.knowledge.know(shape)
         if standing:
@@ -149,75 +129,99 @@ class ComputeResourceAwareBackOffHandler:
         self._set_alarm(now)
 
     def draw(self, draw: Draw, now: float) -> None:
-        """Send one member of an admitted gang, or let it wait at the gang's place. ``GangError``: all are drawn."""
-        gangs = self._ensure_gangs()
+        """Send one member of an admitted gang, let it wait at the gang's place, or refuse it once the gang is over.
+
+        ``GangError`` if all members of its part are drawn.
+        """
+        now = self.shared.clock(now)
+        gangs = self.ensure_gangs()
         gangs.draw(draw, now)
         self._set_alarm(now)
 
     def withdraw(self, request: Request, now: float, seat: Identity | None = None, retry_after: float = 0.0) -> None:
-        """Take a waiting request out of the line; keep its place if it leaves a seat.
+        """Take a request out of the line; no effect if it does not wait.
 
+        ``seat`` keeps its place for that caller, for ``Policy.seat_ttl`` or twice the ``retry_after`` (in seconds) that
+        the caller was given, whichever is longer: submit a new request with that identity when it comes again.
         Gangs and draws leave no seat: a gang keeps its own room.
         """
-        of_gang = self.gangs is not None and self.gangs.leaves_line(request)
-        if self.away is not None:
-            self.away.end(request)
+        now = self.shared.clock(now)
+        if request.state != "waiting":
+            return
+        of_gang = self._scanning.gangs is not None and self._scanning.gangs.leaves_line(request)
+        if self.knowledge.away is not None:
+            self.knowledge.away.end(request)
         request.happens("withdraw")
         self.line.dequeue(request)
         if seat is not None and not of_gang:
             self._ensure_away().keep_seat(request, seat, retry_after, now)
-        self._admission.rescan(now)  # room may have been kept for it
+        self.rescan(now)  # room may have been kept for it
 
     def _ensure_away(self) -> Away:
         """Return the namespace's callers that went away; make them with the first."""
-        if self.away is None:
-            self.away = self.knowledge.away = Away(self.line, self.policy)
-        return self.away
+        if self.knowledge.away is None:
+            self.knowledge.away = Away(self.line, self.policy)
+        return self.knowledge.away
 
-    def leave(self, request: Request, identity: Identity, retry_after: float, now: float) -> bool:
-        """Keep a waiting request in line, but send it only once its caller has come back; False: it can't be away."""
-        if type(request) is not Request or self.is_away(request):
+    def leave(self, request: Request, now: float, identity: Identity, retry_after: float) -> bool:
+        """Keep a waiting request in line unsent: its caller was told to come again after ``retry_after`` seconds.
+
+        It holds the room that it would be given until its caller is due, and for as long after that as callers take:
+        at most a second. ``come_back`` has it sent again. A new request of that ``identity`` takes its place, as it
+        takes a seat (an equal one of that caller only once it is overdue), and this one is refused ("place-taken").
+        The caller withdraws it if nobody comes back. False: it does not wait, or belongs to a gang.
+        """
+        now = self.shared.clock(now)
+        if request.state != "waiting" or type(request) is not Request or self.is_away(request):
             return False
         self._ensure_away().leave(request, identity, retry_after, now)
-        self._admission.rescan(now)
+        self.rescan(now)
         return True
 
     def come_back(self, request: Request, now: float) -> bool:
-        """Let a request wait like any other again; False: it was not away."""
-        if self.away is None or not self.away.come_back(request, now):
+        """Let a request wait like any other again: its caller is there; False: it was not away."""
+        now = self.shared.clock(now)
+        if request.state != "waiting" or self.knowledge.away is None or not self.knowledge.away.come_back(request, now):
             return False
-        self._admission.rescan(now)
+        self.rescan(now)
         return True
 
     def is_away(self, request: Request) -> bool:
         """Say whether a request waits whose caller is away."""
-        return self.away is not None and request in self.away
+        return self.knowledge.away is not None and request in self.knowledge.away
 
-    def prioritize(self, request: Request, priority: int, now: float) -> None:
-        """Move a waiting request to the place that it would have had with this priority from the beginning."""
+    def prioritize(self, request: Request, priority: int, now: float) -> bool:
+        """Give a waiting request another priority, as if it had joined with it; False: it does not wait."""
+        now = self.shared.clock(now)
+        if request.state != "waiting":
+            return False
         row = request.row
         assert isinstance(row, Row)
         self.line.dequeue(request)
         request.priority = priority
         request.rank = request.joined - priority * self.policy.age_step
-        self.line.enqueue(request, row.shape, "" if self.away is None else self.away.row_of(request))
-        self._admission.rescan(now)
+        self.line.enqueue(
+            request, row.shape, "" if self.knowledge.away is None else self.knowledge.away.row_of(request)
+        )
+        self.rescan(now)
+        return True
 
     def halt(self, now: float, *, halted: bool) -> None:
         """Stop sending in this namespace (``halted``), or go on; answers to earlier creates still teach."""
-        if self.gangs is not None:
-            self.gangs.halt(now, halted=halted)
+        if self._scanning.gangs is not None:
+            self._scanning.gangs.halt(now, halted=halted)
         self.pace.halted = halted
-        self._admission.rescan(now)
+        self.rescan(now)
 
     def force(self, request: Request, now: float) -> Ticket:
-        """Admit at once and ungated; the outcome is learned from like any other."""
+        """Admit at once, ungated (shadow mode, or a gate that fails open); the outcome still teaches."""
+        now = self.shared.clock(now)
         knowledge = self.knowledge
         shape = knowledge.shape_of(request.demand)
         knowledge.know(shape)
         self.line.seq = request.seq = self.line.seq + 1
         request.joined = request.rank = now
-        ticket = Ticket(request, shape, self._shared.flow(request.flow), now, False, False)
+        ticket = Ticket(request, shape, self.shared.flow(request.flow), now, False, False)
         knowledge.outstanding[ticket] = None
         self._set_alarm(now)
         return ticket
@@ -264,24 +268,21 @@ class ComputeResourceAwareBackOffHandler:
             self.settle(oldest, Expired(), now)
             oldest.ended = "lapsed"  # its sender may still report the end: that is no second one
         if self.seen:
-            self._shared.touch(self)
-        admission = self._admission
-        gangs = self.gangs
+            self.shared.touch(self)
+        gangs = self._scanning.gangs
         if gangs is not None:
             gangs.begin_advance(now)
         if self.settling.release(now):
-            admission.scan_due = True
+            self.scan_due = True
         if knowledge.end_holds(now, self.policy):
-            admission.scan_due = True
+            self.scan_due = True
         living = knowledge.living
         if (living.doubtful or now >= living.look_at) and living.look([*knowledge.ceilings()], now):
-            admission.scan_due = True
+            self.scan_due = True
         for request in self.line.overdue(now, self.policy.wait_max):
             self._scanning.refuse_overdue(request)
-            admission.scan_due = True
-        if (self.line.order or knowledge.gangs) and (
-            admission.scan_due or admission.resume is not None or self._is_time(now)
-        ):
+            self.scan_due = True
+        if (self.line.order or knowledge.gangs) and (self.scan_due or self.resume is not None or self._is_time(now)):
             self._scanning.scan(now)
         if gangs is not None:
             gangs.end_advance(now)
@@ -293,25 +294,24 @@ class ComputeResourceAwareBackOffHandler:
             self.probing.open_due(now)
             or now >= self.keeping.next_change
             or self.pace.is_over(now)
-            or (self.gangs is not None and self.gangs.is_due(now))
+            or (self._scanning.gangs is not None and self._scanning.gangs.is_due(now))
         )
 
     def _set_alarm(self, now: float) -> None:
         """Ask to be woken when the passing of time next changes something."""
         knowledge = self.knowledge
-        admission = self._admission
         held_until = knowledge.next_end(self.policy, 0.0 if self.line.rows else _UNHURRIED)
         at = min(self.settling.next_at(), held_until, knowledge.living.look_at)
         if self.line.order:
-            if admission.resume is not None or admission.scan_due:
+            if self.resume is not None or self.scan_due:
                 at = now
             else:
                 too_long = self.line.oldest + self.policy.wait_max
                 at = min(at, too_long, self.keeping.next_change, self.probing.next_due(), self.pace.next_open(now))
-        if self.gangs is not None:
-            at = min(at, self.gangs.next_due(now))
+        if self._scanning.gangs is not None:
+            at = min(at, self._scanning.gangs.next_due(now))
         if at < FOREVER:
-            self._shared.wake(self, max(now, at))
+            self.shared.wake(self, max(now, at))
 
     def take_turn(self, window: Window, place: Place, now: float) -> None:
         """Send one create through a contended window, starting at the place that asked for the turn.
@@ -319,13 +319,12 @@ class ComputeResourceAwareBackOffHandler:
         A scan from the head of the line might be cut short before it gets there.
         """
         if self.seen:
-            self._shared.touch(self)
-        admission = self._admission
-        cut, admission.resume = admission.resume, place
+            self.shared.touch(self)
+        cut, self.resume = self.resume, place
         self.pace.turn = window  # the window admits one create in this scan, and counts it as the namespace's turn
         self._scanning.scan(now)
         self.pace.turn = None
-        admission.resume = min((place for place in (cut, admission.resume) if place is not None), default=None)
+        self.resume = min((place for place in (cut, self.resume) if place is not None), default=None)
         self._set_alarm(now)
 
     # -- what creates teach ---------
@@ -353,7 +352,7 @@ class ComputeResourceAwareBackOffHandler:
             self._note_pace(ticket, outcome, now)
         if shape.resend_at:
             shape.note_counted()
-            self._admission.rescan(now)
+            self.rescan(now)
         knowledge.undated_at = now
         charged = outcome.charged
         if charged is not None and charged.key != shape.charged_key:
@@ -361,32 +360,32 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.probe:
             knowledge.disprove(ticket)
             self.probing.ended(ticket, now, passed=True)
-            self._admission.rescan(now)
+            self.rescan(now)
         if shape.unsure and knowledge.admitted_against(ticket):
-            self._admission.rescan(now)
-        if self.gangs is not None and isinstance(ticket.request, Draw):
-            self.gangs.draw_ended(ticket, now, stored=True, uid=outcome.stored)
+            self.rescan(now)
+        if self._scanning.gangs is not None and isinstance(ticket.request, Draw):
+            self._scanning.gangs.draw_ended(ticket, now, stored=True, uid=outcome.stored)
         if shape.meets:
             handed = knowledge.answered(shape, outcome.stored, now)
             if not self.line.rows:
                 if self.wake_at > now + _UNHURRIED:
-                    self._shared.wake(self, now + _UNHURRIED)
+                    self.shared.wake(self, now + _UNHURRIED)
                 return
             shape.note_drain(self.line.head_joined, now)
             if knowledge.observing:
-                self._shared.settle_shorter(now - ticket.sent, now)
+                self.shared.settle_shorter(now - ticket.sent, now)
             else:
                 self.keeping.note_release(now)  # created while others wait: room was released
             if handed:
-                self._admission.rescan(now)
+                self.rescan(now)
             else:
-                self._shared.wake(self, now + self.policy.answered_hold)
+                self.shared.wake(self, now + self.policy.answered_hold)
 
     def _note_pace(self, ticket: Ticket, outcome: Outcome, now: float) -> None:
         """Let more or fewer creates be in flight after this outcome."""
         self.pace.ended(ticket, outcome, len(self.knowledge.outstanding), now)
         if self.line.rows:
-            self._admission.rescan(now)
+            self.rescan(now)
 
     def _not_created(  # noqa: C901, PLR0912 - written out: every refusal passes here
         self, ticket: Ticket, outcome: Outcome, now: float
@@ -401,7 +400,7 @@ class ComputeResourceAwareBackOffHandler:
         if ticket.unproven or self.pace.brake is not None:
             self._note_pace(ticket, outcome, now)
         if isinstance(outcome, Uncounted):
-            shape.note_uncounted(ticket.sent, now, self.policy, self._shared.rng)
+            shape.note_uncounted(ticket.sent, now, self.policy, self.shared.rng)
         elif shape.resend_at:
             shape.note_counted()
         for ceiling, amount in shape.meets:
@@ -410,7 +409,7 @@ class ComputeResourceAwareBackOffHandler:
             if ceiling.credit:  # which never exceeds what is held
                 ceiling.credit = min(ceiling.credit, ceiling.held)
         request = ticket.request
-        gangs = self.gangs
+        gangs = self._scanning.gangs
         if gangs is not None and isinstance(request, Draw):
             gangs.draw_ended(ticket, now, stored=isinstance(outcome, Expired))
         if isinstance(outcome, Rejected):
@@ -426,7 +425,7 @@ class ComputeResourceAwareBackOffHandler:
                 self.pace.slow(outcome, ticket.sent, len(self.knowledge.outstanding) + 1, now)
         if request.state == "waiting" and (gangs is None or not gangs.refuses_return(request)):
             self.line.enqueue(request, shape)
-        self._admission.rescan(now)
+        self.rescan(now)
 
     def _rejected(self, ticket: Ticket, rejected: Rejected, never: bool, now: float) -> None:
         """``never``: by the figures of the refusal the create does not even fit into the empty quota."""
@@ -455,8 +454,8 @@ class ComputeResourceAwareBackOffHandler:
         quota.stale += 1
         self.probing.ended(ticket, now, passed=False)
         if replaced <= sent:  # we acted on a change that the server had not seen yet: wait longer from now on
-            self._shared.settle_longer(sent, now)
-        until = now + self._shared.resend_after()
+            self.shared.settle_longer(sent, now)
+        until = now + self.shared.resend_after()
         self.settling.set_aside(quota, rejected, until)
         if isinstance(ticket.request, Draw):  # what is reserved for it is not set aside: it waits itself
             ticket.request.gang.not_before = until
@@ -466,7 +465,7 @@ class ComputeResourceAwareBackOffHandler:
         fresh = self.knowledge.accept(rejected, scopes, sent, now)
         self.knowledge.living.doubtful = self.knowledge.living.followed  # perhaps
         self.probing.refused(rejected, fresh, None, now)
-        self._admission.rescan(now)
+        self.rescan(now)
 
     # -- what quotas and ends of pods teach ---------
 
@@ -478,11 +477,11 @@ class ComputeResourceAwareBackOffHandler:
         version = knowledge.version
         rooms = knowledge.observe(name, seen, now, sent)
         quota = knowledge.quotas[name]
-        settled_at = now + self._shared.settle_time
+        settled_at = now + self.shared.settle_time
         members = knowledge.members
         for ceiling, added in rooms:
             room = added if members is None else members.whose(ceiling, added, settled_at, now)
-            lag = self._shared.recount_lag if ceiling.resource in seen.recounted else 0.0
+            lag = self.shared.recount_lag if ceiling.resource in seen.recounted else 0.0
             young = quota.holds.ended_since(ceiling, now - lag)
             self.settling.add_recounted(settled_at, ceiling, room, young, lag)
         if members is not None:
@@ -491,22 +490,22 @@ class ComputeResourceAwareBackOffHandler:
             self.probing.end(ceiling)
         if rooms:
             self.keeping.note_release(now, [ceiling for ceiling, _ in rooms])
-            self._shared.wake(self, self.settling.next_at())
+            self.shared.wake(self, self.settling.next_at())
         if any(ceiling.doubt for ceiling in quota.ceilings.values()):
             knowledge.living.doubtful = True  # a new doubt comes with room, or with another limit: both wake us
         if knowledge.version != version:
             self._retain_ceilings()
-            self._admission.rescan(now)
+            self.rescan(now)
         self.probing.dissolve()
         if quota.holds.confirm() or knowledge.gangs:  # strangers may have taken what is reserved
-            self._admission.rescan(now)
+            self.rescan(now)
         return True
 
     def forget(self, name: str, now: float) -> None:
         """Note that a quota was deleted."""
         if self.knowledge.forget(name, now):
             self._retain_ceilings()
-            self._admission.rescan(now)
+            self.rescan(now)
 
     def watch(self, *, healthy: bool, now: float) -> None:
         """Note that all quotas here are known and watched, or no longer are."""
@@ -516,43 +515,39 @@ class ComputeResourceAwareBackOffHandler:
             if healthy and self.knowledge.members is not None:
                 self.knowledge.members.shown_again(now)
             self.probing.dissolve()
-            self._admission.rescan(now)
+            self.rescan(now)
 
     def hint(self, now: float) -> None:
         """Note that an own pod ended: where quotas can't be watched, probe after the learned lag."""
-        if self.gangs is not None:
-            self.gangs.hint(now)
+        if self._scanning.gangs is not None:
+            self._scanning.gangs.hint(now)
         self.probing.hint(now)
-        self._shared.wake(self, now + self.probing.lag)
+        self.shared.wake(self, now + self.probing.lag)
 
     def follow_ends(self, now: float, *, told: bool) -> None:
         """Note that from now on every end is reported, or that some may be missed."""
         self.knowledge.living.follow(self.knowledge.ceilings(), followed=told)
-        self._admission.rescan(now)
+        self.rescan(now)
 
     def ended(self, stored: str, now: float) -> None:
         """Note the end of an own object: one less that lives, and a hint of room. A member's room goes to its gang."""
         living = self.knowledge.living
         charged = living.charged(stored)
         has_to_fall = self.keeping.note_end(charged, now)
-        if self.gangs is not None:
-            has_to_fall = self.keeping.note_end(self.gangs.members.charged(stored), now) or has_to_fall
-            self.gangs.ended(stored, charged, now)
+        if self._scanning.gangs is not None:
+            has_to_fall = self.keeping.note_end(self._scanning.gangs.members.charged(stored), now) or has_to_fall
+            self._scanning.gangs.ended(stored, charged, now)
         if living.end(stored, now) or has_to_fall:
-            self._admission.rescan(now)
+            self.rescan(now)
         elif living.look_at < FOREVER:
-            self._shared.wake(self, living.look_at)
+            self.shared.wake(self, living.look_at)
         if not self.knowledge.observing:
             self.hint(now)
-
-    def follow_members(self, now: float, *, told: bool) -> None:
-        """Note that from now on every end of a gang's member is reported, or that some may be missed."""
-        self._ensure_gangs().follow_members(now, told=told)
 
     def forget_idle(self, limit: float, now: float) -> bool:
         """Drop shapes and learned ceilings unused since ``limit``; say whether the namespace is empty."""
         self.probing.drop_rested(now)
-        seats = 0 if self.away is None else self.away.empty_seats(now)
+        seats = 0 if self.knowledge.away is None else self.knowledge.away.empty_seats(now)
         self.knowledge.forget_shapes(limit, {row.shape for row in self.line.rows.values()})
         if self.line.rows or self.knowledge.outstanding or self.knowledge.gangs:
             return False

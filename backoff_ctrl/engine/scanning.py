@@ -21,31 +21,26 @@ from .gang_admission import GangAdmission
 class Scanning:
     """The decisions about those who wait in one namespace. ``gangs``: None until the first gang."""
 
-    __slots__ = ("_admission", "_keeping", "_knowledge", "_line", "_policy", "_probing", "gangs")
+    __slots__ = ("_admission", "gangs")
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
-        self._policy = admission.policy
-        self._knowledge = admission.knowledge
-        self._line = admission.line
-        self._keeping = admission.keeping
-        self._probing = admission.probing
         self.gangs: GangAdmission | None = None
 
     def scan(self, now: float) -> None:
         """Go over the line in order and admit what may be sent; after ``scan_max`` rows stop, to go on next time."""
         admission = self._admission
-        knowledge = self._knowledge
-        gangs, away = self.gangs, self._knowledge.away
-        order = self._line.order
+        knowledge = admission.knowledge
+        gangs, away = self.gangs, knowledge.away
+        order = admission.line.order
         if admission.scan_due:
             admission.resume = None  # news came since a scan was cut short: start again at the head
         at = 0 if admission.resume is None else bisect_left(order, admission.resume, key=rank_of)
         if admission.resume is None:
-            self._probing.suspect_at = FOREVER
+            admission.probing.suspect_at = FOREVER
             self._begin()
         admission.resume = None
-        budget = self._policy.scan_max
+        budget = admission.policy.scan_max
         while at < len(order):
             if budget == 0:
                 admission.resume = order[at][:2]
@@ -63,7 +58,7 @@ class Scanning:
                 self._hold_for(away, row.waiting[0], shape, now)
                 at += 1
             elif not self.try_to_admit(row.waiting[0], shape, now):
-                self._keeping.note_blocked(row, now)
+                admission.keeping.note_blocked(row, now)
                 at += 1
             elif admission.scan_due:  # a request was overtaken once too often: keep room for it first
                 self._begin()
@@ -73,28 +68,30 @@ class Scanning:
 
     def _refuse_row(self, row: Row, now: float) -> bool:
         """Refuse creates that never fit; say whether they were."""
-        if self._policy.on_never_fits != "fail":
+        policy, probing = self._admission.policy, self._admission.probing
+        if policy.on_never_fits != "fail":
             return False
-        confirmed_at = row.shape.never_confirmed_at(now, self._policy)
+        confirmed_at = row.shape.never_confirmed_at(now, policy)
         if now < confirmed_at:
-            self._probing.suspect_at = min(self._probing.suspect_at, confirmed_at)
+            probing.suspect_at = min(probing.suspect_at, confirmed_at)
             return False
         for request in [request for request in row.waiting if request.row is row]:
             self.refuse_never(request, row.shape)
         return True
 
     def _hold_for(self, away: Away, request: Request, shape: Shape, now: float) -> None:
-        keeping = self._keeping
-        until = away.take_turn(request, shape.meets, keeping.kept, now, probes=not self._knowledge.observing)
+        keeping = self._admission.keeping
+        until = away.take_turn(request, shape.meets, keeping.kept, now, probes=not self._admission.knowledge.observing)
         if until is not None:
             keeping.next_change = min(keeping.next_change, until)
 
     def _begin(self) -> None:
         """Begin at the head of the line: who is next for which ceiling is found again."""
-        self._keeping.begin()
-        self._admission.scan_due = False
-        if self._knowledge.away is not None:
-            self._knowledge.away.begin_scan()
+        admission, away = self._admission, self._admission.knowledge.away
+        admission.keeping.begin()
+        admission.scan_due = False
+        if away is not None:
+            away.begin_scan()
         if self.gangs is not None:
             self.gangs.begin_scan()
 
@@ -105,14 +102,15 @@ class Scanning:
         return self.gangs.try_to_admit(request, shape, now)
 
     def refuse_full(self, request: Request) -> None:
-        self._admission.refuse(
-            request, "too-many-waiting", f"{self._line.size} requests wait in {self._admission.namespace} already"
-        )
+        admission = self._admission
+        detail = f"{admission.line.size} requests wait in {admission.namespace} already"
+        admission.refuse(request, "too-many-waiting", detail)
 
     def _leaves_for_good(self, request: Request) -> None:
         """Note that a request is about to be refused."""
-        if self._knowledge.away is not None:
-            self._knowledge.away.refused(request)
+        away = self._admission.knowledge.away
+        if away is not None:
+            away.refused(request)
         if self.gangs is not None:
             self.gangs.leaves_line(request)
 
@@ -123,5 +121,5 @@ class Scanning:
     def refuse_overdue(self, request: Request) -> None:
         self._leaves_for_good(request)
         self._admission.refuse(
-            request, "waited-too-long", f"waited {self._policy.wait_max:g} s in {self._admission.namespace}"
+            request, "waited-too-long", f"waited {self._admission.policy.wait_max:g} s in {self._admission.namespace}"
         )

@@ -37,9 +37,15 @@ class Shared:
     contended: dict[Window, None] = field(default_factory=dict)
     blocked: dict[str, None] = field(default_factory=dict)  # namespaces where a block began, until ``take_blocked``
     lengthened_at: float = float("-inf")  # when the settle time grew last
+    now: float = float("-inf")  # the latest time of any call
     answer_time: float = 0.0  # recent mean in seconds, over creates in namespaces that wait for news; 0: no mean
     trailing: float = 0.0  # the settle time as a multiple of ``answer_time``, learned at ``learned_at``
     learned_at: float = 0.0
+
+    def clock(self, now: float) -> float:
+        """Move time on, never back; return what time it is."""
+        self.now = max(self.now, now)
+        return self.now
 
     def flow(self, name: str) -> Window:
         """Return the overload window of a flow; the first time, make it."""

@@ -67,7 +67,7 @@ class AnyGate(ABC):
         return ledger if ledger is not None else self.join(self._make())
 
     def joins(self) -> bool:
-        """Say whether it joins the ledger of the client that it is given to."""
+        """Return whether it joins the ledger of the client that it is given to."""
         return self._joins and self._ledger is None
 
     def join(self, ledger: Ledger) -> Ledger:
@@ -95,7 +95,7 @@ class AnyGate(ABC):
         return [create.describe() for create in self.ledger.under_way()]
 
     def waiting_now(self) -> list[Wait]:
-        """Say who waits in the ledger of this gate, and why: those who wait longest first."""
+        """Return the waiters of this gate's ledger with their reasons: the longest wait first."""
         return self.ledger.waiting_now()
 
     def cancel_own(self, why: str) -> None:

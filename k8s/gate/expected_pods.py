@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.demand import Demand
+from backoff_ctrl.engine.gang_admission import GangAdmission
 from backoff_ctrl.engine.gangs.gang import Gang
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, metadata_of, text
@@ -47,7 +48,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What to look for in a namespace: pods of gangs, ``by_owners`` too, and then none created before ``since``."""
+    """What to look for in a namespace: pods of gangs; ``by_owners`` too, if they were created after ``since``."""
 
     by_owners: bool
     since: str
@@ -89,7 +90,7 @@ class Expected:
         self.forget()
 
     def forget(self) -> None:
-        """Expect nothing: a new engine knows no gang."""
+        """Drop all expectations: a new engine knows no gang."""
         # By namespace, too: who may write in one names the label of a gang in another.
         self._by_label: dict[tuple[str, str], ExpectedGang] = {}
         self._by_root: dict[str, ExpectedGang] = {}
@@ -102,7 +103,7 @@ class Expected:
             if other.over:
                 self._drop(other)
         self._by_label[gang.gang.namespace, gang.label] = gang
-        self._engine.subscribers.tell("gang_made", gang.gang.namespace)
+        self._engine.subscribers.gang_made(gang.gang.namespace)
 
     def _drop(self, gang: ExpectedGang) -> None:
         if self._by_label.get(key := (gang.gang.namespace, gang.label)) is gang:
@@ -121,7 +122,7 @@ class Expected:
         labelled = carries_label(manifest, gang.templates.get(resource, ()), label)
         gang.roots.append(Root(uid, _before(metadata.get("creationTimestamp")), labelled, self._engine.now()))
         self._by_root[uid] = gang
-        self._engine.subscribers.tell("gang_made", namespace)
+        self._engine.subscribers.gang_made(namespace)
 
     def object_ended(self, uid: str) -> None:
         """Report that an object which a gang created has ended, or is gone: what is reserved for its pods is free."""
@@ -134,7 +135,7 @@ class Expected:
             self.give_back(gang.gang, gang.engine)
 
     def look_for(self, namespace: str) -> Expectation | None:
-        """Say which pods of gangs are to be looked for in a namespace; None: none."""
+        """Return which pods of gangs to look for in a namespace; None if it has no open gang."""
         gangs = [each for each in list(self._by_label.values()) if each.gang.namespace == namespace and not each.over]
         if not gangs:
             return None
@@ -166,7 +167,7 @@ class Expected:
         """Report a pod of a gang that keeps its room when it appears, and when it has ended."""
         if is_released(manifest):
             if uid in expected.members:
-                self._engine.subscribers.tell("member_over", manifest)
+                self._engine.subscribers.member_over(manifest)
                 self.member_ended(expected.gang.namespace, uid)
         elif uid not in expected.members:
             self._note(expected, uid, manifest)
@@ -179,7 +180,7 @@ class Expected:
         self._by_member[uid] = expected
 
     def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
-        """Report a member of a gang that somebody else created; say whether it counts as one."""
+        """Report a gang's member that another client created; return whether it counts as one."""
         charged = self._engine.attempt(charge, manifest, resource)
         if isinstance(charged, Failure):
             return False
@@ -189,13 +190,18 @@ class Expected:
         among = parts_counted_as(gang, resource)
 
         def appeared(used: Controller, now: float) -> bool:
-            return used is engine and engine.appeared(gang, uid, charged, now, among)
+            return used is engine and engine.gangs_of(gang.namespace).appeared(gang, uid, charged, now, among)
 
         return self._engine.act(appeared) is True
 
     def give_back(self, gang: Gang, engine: Controller) -> None:
         """End a gang: what is undrawn is no longer reserved. A finalizer may end its block."""
-        self._engine.soon(lambda used, now: engine.give_back(gang, now) if used is engine else None)
+
+        def give_back(used: Controller, now: float) -> None:
+            if used is engine:
+                engine.gangs_of(gang.namespace).give_back(gang, now)
+
+        self._engine.soon(give_back)
 
     # -- gangs that keep their room ---------
 
@@ -209,7 +215,7 @@ class Expected:
         if (expected := self._by_label.get((gang.namespace, label))) is not None:
             self._note(expected, uid, manifest)
         among = parts_counted_as(gang, resource)
-        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now, among)) is True
+        return self._change(gang, engine, lambda gangs, now: gangs.adopt(gang, uid, charged, now, among)) is True
 
     def charged(self, gang: Gang, engine: Controller, uid: str, charged: Demand, resource: str, *, lived: bool) -> bool:
         """Report an object beside its pods that was made for a gang; say whether it counts as one.
@@ -219,7 +225,7 @@ class Expected:
         if not lived:
             return self._appeared(gang, engine, uid, charged, resource)
         among = parts_counted_as(gang, resource)
-        return self._change(engine, lambda now: engine.adopt(gang, uid, charged, now, among)) is True
+        return self._change(gang, engine, lambda gangs, now: gangs.adopt(gang, uid, charged, now, among)) is True
 
     def root_of(self, pod: str) -> str:
         """Return the uid of the object that a living pod of a gang was made from; empty: that is not known."""
@@ -228,11 +234,11 @@ class Expected:
 
     def resize(self, gang: Gang, engine: Controller, counts: Sequence[int]) -> None:
         """Let a gang want at most so many members of each part at a time."""
-        self._change(engine, lambda now: engine.resize(gang, counts, now))
+        self._change(gang, engine, lambda gangs, now: gangs.resize(gang, counts, now))
 
     def absorb(self, label: str, gang: Gang, other_label: str, other: Gang, engine: Controller) -> None:
         """Let a gang take over another one, and the pods that others make for it."""
-        self._change(engine, lambda now: engine.absorb(gang, other, now))
+        self._change(gang, engine, lambda gangs, now: gangs.absorb(gang, other, now))
         mine, theirs = (self._by_label.get((gang.namespace, each)) for each in (label, other_label))
         if mine is None or theirs is None:
             return
@@ -242,12 +248,12 @@ class Expected:
         self._by_root |= dict.fromkeys((root.uid for root in theirs.roots), mine)
         self._by_member |= dict.fromkeys(theirs.members, mine)
 
-    def _change(self, engine: Controller, change: Callable[[float], T]) -> T | None:
+    def _change(self, gang: Gang, engine: Controller, change: Callable[[GangAdmission, float], T]) -> T | None:
         """Have the engine that admitted a gang change it. Raises ``GangError``, which is its caller's mistake."""
 
         def tried(used: Controller, now: float) -> T | GangError | None:
             try:
-                return change(now) if used is engine else None
+                return change(engine.gangs_of(gang.namespace), now) if used is engine else None
             except GangError as error:
                 return error
 
@@ -257,7 +263,7 @@ class Expected:
         return changed
 
     def is_member(self, uid: str) -> bool:
-        """Say whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
+        """Return whether this is a pod of a gang that keeps its room, whose end was not reported yet."""
         return uid in self._by_member
 
     def member_ended(self, namespace: str, uid: str) -> None:
@@ -280,7 +286,7 @@ class Expected:
         (cut.discard if told else cut.add)(by)
         if not cut:
             del self._cut[namespace]
-        self._engine.act(lambda engine, now: engine.members_told(namespace, now, told=not cut))
+        self._engine.act(lambda engine, now: engine.gangs_of(namespace).follow_members(now, told=not cut))
 
 
 def _before(created: object) -> str:
@@ -315,7 +321,7 @@ def with_label(body: dict[str, Any], path: list[str], label: str) -> dict[str, A
 
 
 def carries_label(manifest: Mapping[str, Any], templates: Iterable[str], label: str) -> bool:
-    """Say whether all of these sections of a stored object, and at least one, carry the gang's label."""
+    """Return whether all of these sections of a stored object, and at least one, carry the gang's label."""
     found = [_label_at(manifest, path.split(".")) for path in templates]
     return bool(found) and all(each == label for each in found)
 

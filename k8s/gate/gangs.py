@@ -237,7 +237,7 @@ class AdmittedGang:
         self.engine = engine
         self._ledger = ledger
         if gang is not None and engine is not None and asked.pods_made:
-            ledger.expect(ExpectedGang(self.label, gang, engine, asked.templates, asked.pods_made))
+            ledger.gangs.expect(ExpectedGang(self.label, gang, engine, asked.templates, asked.pods_made))
 
     @property
     def name(self) -> str:
@@ -277,7 +277,7 @@ class AdmittedGang:
         """Note a member that another client created, by its uid and its manifest as stored; say whether it counts."""
         if self.gang is None or self.engine is None:
             return False
-        return self._ledger.appeared(self.gang, self.engine, uid, manifest, resource)
+        return self._ledger.gangs.appeared(self.gang, self.engine, uid, manifest, resource)
 
     def adopt(self, uid: str, manifest: Mapping[str, Any], resource: str = "pods") -> bool:
         """Note a member that lived before this gang, and is charged already; say whether it is new.
@@ -286,16 +286,16 @@ class AdmittedGang:
         """
         if self.gang is None or self.engine is None:
             return False
-        return self._ledger.adopt(self.label, self.gang, self.engine, uid, manifest, resource)
+        return self._ledger.gangs.adopt(self.label, self.gang, self.engine, uid, manifest, resource)
 
     def charged(self, uid: str, demand: Demand, resource: str, *, lived: bool) -> bool:
         """Note an object beside its pods that another client made for this gang; say whether it counts.
 
-        ``lived``: before this gang, as ``adopt`` says. Its end is reported by ``ledger.member_ended``.
+        ``lived``: before this gang, as ``adopt`` says. Its end is reported by ``ledger.gangs.member_ended``.
         """
         if self.gang is None or self.engine is None:
             return False
-        return self._ledger.charged(self.gang, self.engine, uid, demand, resource, lived=lived)
+        return self._ledger.gangs.charged(self.gang, self.engine, uid, demand, resource, lived=lived)
 
     def resize(self, counts: Sequence[int]) -> None:
         """Have at most so many members at a time, by part, from now on. The gang keeps its room.
@@ -304,7 +304,7 @@ class AdmittedGang:
         has no effect. Raises ``GangError`` for counts that are not one per part.
         """
         if self.gang is not None and self.engine is not None:
-            self._ledger.resize(self.gang, self.engine, counts)
+            self._ledger.gangs.resize(self.gang, self.engine, counts)
 
     def absorb(self, other: AdmittedGang) -> None:
         """Take over another gang of such parts, which is over then; no other create gets any of its room in between.
@@ -312,12 +312,12 @@ class AdmittedGang:
         Raises ``GangError`` if either is over, or the parts differ.
         """
         if self.gang is not None and other.gang is not None and self.engine is not None:
-            self._ledger.absorb(self.label, self.gang, other.label, other.gang, self.engine)
+            self._ledger.gangs.absorb(self.label, self.gang, other.label, other.gang, self.engine)
 
     def stored(self, manifest: Mapping[str, Any], resource: str) -> None:
         """Note an object that was created for this gang, as it is stored: its pods may be known by who owns them."""
         if resource != "pods" and self.asked.pods_made and not self.over:
-            self._ledger.gang_stored(self.label, self.namespace, manifest, resource)
+            self._ledger.gangs.gang_stored(self.label, self.namespace, manifest, resource)
 
     def labelled(self, resource: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return what is created with the gang's label where others make pods from it."""
@@ -333,7 +333,7 @@ class AdmittedGang:
     def give_back(self) -> None:
         """Give back what is undrawn. Twice is no error."""
         if self.gang is not None and self.engine is not None and not self.over:
-            self._ledger.give_back(self.gang, self.engine)
+            self._ledger.gangs.give_back(self.gang, self.engine)
 
     def member(self, engine: Controller, _: float, number: str, demand: Demand, flow: str) -> Draw | None:
         """Describe a create of this demand as a draw; None: it is no member, or all are drawn. The lock is held."""
@@ -457,7 +457,7 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
         creation.namespace,
         asked.parts,
         creation.priority,
-        line.flow(creation),
+        ledger.answers.flow(creation),
         limit=asked.limit,
         keeps=asked.keeps,
     )
@@ -465,7 +465,7 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
     line.reserve(wait, request, turn, standing=asked.standing)
     if turn.value is None:
         ledger.attempt(ledger.notices.waits, wait)
-        line.check_exit()
+        ledger.exit_check.begin()
     return turn
 
 

@@ -1,7 +1,7 @@
 """The ledger of one process and API server, shared by its gates and clients: news, questions and operators come here.
 
-Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. Nothing here
-blocks.
+Below it are the ``LockedEngine``, which decides, and the ``Line``, in which creates and gangs wait. No method of the
+ledger blocks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.facts.outcomes import Rejected
@@ -29,11 +29,15 @@ from backoff_ctrl.k8s.gate.runtime.host import Alarms, after_fork
 from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.charges.quotas import quotas_of
 
+from .answers_seen import AnswersSeen
+from .exit_check import ExitCheck
 from .expected_pods import Expected
 from .line import Line
-from .locked_engine import GateCounts, LockedEngine
+from .locked_engine import Failure, GateCounts, LockedEngine
 from .notices import Notices
+from .shadow import shadow
 from .subscribers import Subscriber
+from .unfinished import Unfinished
 
 T = TypeVar("T")
 Page = TypeVar("Page", NamespacePage, MemoryPage)
@@ -48,7 +52,7 @@ _POD_ENDS: Final = ""
 
 
 class Ledger:
-    """See the module. Its methods are safe from any thread."""
+    """The ledger: news, questions and operators of one API server. Its methods are safe from any thread."""
 
     def __init__(
         self,
@@ -70,42 +74,25 @@ class Ledger:
         self.reached = False  # the server has answered; until then, one that can't be reached is not waited for
         self.now = alarms.now
         self.engine = LockedEngine(alarms, self.policy, rng)
-        self.line = Line(self.engine)
+        self.subscribers = self.engine.subscribers
+        self.answers = AnswersSeen(self.engine)
+        self.line = Line(self.engine, self.answers)
+        self.exit_check = ExitCheck(self.engine, self.line)
         self.notices = Notices(self.engine, self.line)
-        self._expected = expected = Expected(self.engine)
-        # What lies below says what each of these does.
-        self.attempt = self.engine.attempt
-        self.failed_open = self.engine.failed_open
-        self.call_at = self.engine.call_at
-        self.subscribe = self.engine.subscribe
-        self.tell = self.engine.subscribers.tell
-        self.listeners = self.engine.subscribers.of
-        self.block = self.line.block
-        self.expect, self.appeared, self.give_back = expected.expect, expected.appeared, expected.give_back
-        self.adopt, self.resize, self.absorb = expected.adopt, expected.resize, expected.absorb
-        self.charged, self.root_of = expected.charged, expected.root_of
-        self.gang_stored, self.member_seen = expected.gang_stored, expected.member_seen
-        self.member_ended, self.members_listed = expected.member_ended, expected.members_listed
-        self.members_told, self.is_member = expected.members_told, expected.is_member
-        self.object_ended, self.look_for, self.label_of = expected.object_ended, expected.look_for, expected.label_of
-        self.under_way = self.line.under_way
-        self.waiter_of = self.line.waiter_of
-        self.following = self.line.following
-        self.close = self.line.close
+        self.gangs = Expected(self.engine)
+        """The gangs of which others make pods."""
         after_fork(self._fork)
         _LEDGERS.add(self)
 
     def _fork(self) -> None:
-        """Start empty in a forked child: it has none of the waiters, and locks may be held for ever."""
+        """Start empty in a forked child: its parent keeps the waiters, and locks may be held for ever."""
         self.engine.reset()
+        self.answers.reset()
         self.line.reset()
+        self.exit_check.reset()
         self.notices.reset()
-        self._expected.forget()
-        self.tell("forked")
-
-    @property
-    def subscribers(self) -> tuple[Subscriber, ...]:
-        return self.engine.subscribers.every
+        self.gangs.forget()
+        self.subscribers.forked()
 
     @property
     def controller(self) -> Controller:
@@ -116,12 +103,42 @@ class Ledger:
     def counts(self) -> GateCounts:
         return self.engine.counts
 
+    # -- for the gates, clients and subscribers ---------
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Tell it what happens from now on; return what ends that."""
+        return self.engine.subscribe(subscriber)
+
+    def attempt(self, do: Callable[..., T], *given: Any, **more: Any) -> T | Failure:
+        """Do what only helps: an error is counted, and returned as a ``Failure``."""
+        return self.engine.attempt(do, *given, **more)
+
+    def failed_open(self, error: BaseException) -> None:
+        """Count an internal error, and log it unless it was logged before."""
+        self.engine.failed_open(error)
+
+    def call_at(self, when: float, call: Callable[[], object]) -> Callable[[], object]:
+        """Call at that time, in any thread; if it fails, once more. Return what cancels that."""
+        return self.engine.call_at(when, call)
+
+    def shadow(self, create: Unfinished) -> None:
+        """Admit a create in any case, but count whether it would have waited."""
+        shadow(create, self.engine, self.line)
+
+    def under_way(self) -> list[Unfinished]:
+        """Return the creates and gangs that have not ended."""
+        return self.line.under_way()
+
+    def close(self) -> None:
+        """Cancel what has not ended, and log what that was; what is being sent is still answered."""
+        self.line.close()
+
     # -- news ---------
 
     def observe_quota(self, namespace: str, quota: str, seen: ObservedQuota) -> None:
-        self.tell("observed", namespace, quota, seen)
+        self.subscribers.observed(namespace, quota, seen)
         self.engine.report((namespace, quota), lambda engine, now: engine.observe_quota(namespace, quota, seen, now))
-        self.tell("learned", namespace, quota, seen)
+        self.subscribers.learned(namespace, quota, seen)
 
     def forget_quota(self, namespace: str, quota: str) -> None:
         self.engine.drop((namespace, quota))
@@ -131,7 +148,7 @@ class Ledger:
         """Report what a list of the namespace's quotas, requested at ``sent`` and of no watch, says.
 
         The engine drops what is older than its own knowledge. None of it is kept for a new engine: by then it would be
-        old. An answer that is no such list reports nothing.
+        old. An answer that is no such list is ignored.
         """
         self.reached = True
         if answer.ok:
@@ -140,7 +157,7 @@ class Ledger:
             self.engine.act(lambda engine, now, n=name, s=seen: engine.observe_quota(namespace, n, s, now, sent))
 
     def may_not_read(self, namespace: str, answer: Answer) -> bool:
-        """Say whether this answer to a read of the namespace's quotas means that they can't be read at all."""
+        """Return whether this answer to a read of the namespace's quotas means that they can't be read at all."""
         if answer.status == 403:
             return self.denials.counts((QUOTAS, namespace), self.now())
         return answer.status in (401, 404)
@@ -191,12 +208,12 @@ class Ledger:
 
     def looked(self, namespace: str, *, readable: bool | None) -> None:
         """Report how a read of the quotas ended that a gang waits for; None: it failed."""
-        self.engine.soon(lambda engine, now: engine.looked(namespace, now, readable=readable))
+        self.engine.soon(lambda engine, now: engine.gangs_of(namespace).looked(now, readable=readable))
 
     # -- operators ---------
 
     def halt(self, namespace: str, *, halted: bool) -> None:
-        """Send nothing of a namespace, or go on. A new engine, after an internal error, halts it too."""
+        """Stop the creates of a namespace, or let them go on. A new engine, after an internal error, halts it too."""
         if halted:
             self.engine.report((namespace, _HALT), lambda engine, now: engine.halt(namespace, now))
         else:
@@ -209,19 +226,23 @@ class Ledger:
 
     def prioritize(self, request: Request, priority: int) -> bool:
         """Give a waiting request another priority; False: it does not wait, or the engine failed."""
-        return bool(self.engine.act(lambda engine, now: engine.prioritize(request, priority, now)))
 
-    # -- questions: none holds the lock for more than about a millisecond at a time ---------
+        def prioritize(engine: Controller, now: float) -> bool:
+            return engine.of(request.namespace).prioritize(request, priority, now)
+
+        return self.engine.act(prioritize) is True
+
+    # -- questions: each holds the lock for at most about a millisecond at a time -----------
 
     def look(self, question: Callable[[Controller, float], T]) -> T:
-        """Ask the engine something that takes less than a millisecond: everybody else waits meanwhile."""
+        """Ask the engine a question that takes less than a millisecond: all other callers wait meanwhile."""
         return self.engine.ask(question)
 
     def is_watched(self, namespace: str) -> bool:
         return self.look(lambda engine, _: bool(engine.is_watched(namespace)))
 
     def explain(self, request: Request) -> Explanation | None:
-        """Say why a request waits; None: it does not, or the engine can't say."""
+        """Return why a request waits; None if it does not, or the engine does not know."""
 
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
@@ -230,7 +251,7 @@ class Ledger:
         return why if isinstance(why, Explanation) else None
 
     def waiting_now(self) -> list[Wait]:
-        """Say who waits in this ledger, and why: those who wait longest first."""
+        """Return the waiters of this ledger with their reasons: the longest wait first."""
         waits = [each.wait() for each in self.under_way() if each.waits]
         return sorted(waits, key=lambda wait: -wait.waited)
 
@@ -270,7 +291,7 @@ _LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
 
 
 def waiting_now() -> list[Wait]:
-    """Say who waits in this process, and why: those who wait longest first. Costs some microseconds for each of them.
+    """Return the waiters of this process with their reasons: the longest wait first. Each costs some microseconds.
 
     Whether a create waits is known for enforced namespaces alone.
     """

@@ -173,8 +173,8 @@ def _prepare(create: Create, gate: AnyGate) -> None:
         create.machine = ungated(creation, gate.names, ledger.signature)
     elif creation.key is not None or (creation.named is not None and creation.named.keyed):
         create.converse(gate.names)
-    if ledger.listeners["begun"]:
-        ledger.tell("begun", create)
+    if ledger.subscribers.begun.listeners:
+        ledger.subscribers.begun(create)
 
 
 def _before_the_line(create: Create, gate: AnyGate, lists_quotas: bool) -> Generator[Turn | Call, Any, Action | None]:
@@ -265,7 +265,7 @@ def _start(create: Create) -> Action:
     if create.mode != "enforce":
         create.ledger.counts.passed += 1
     if create.mode == "shadow":
-        create.ledger.line.shadow(create)
+        create.ledger.shadow(create)
     action = _JOIN if create.machine is None else create.machine.start()
     assert action is not None
     return action
@@ -284,8 +284,8 @@ def _join(create: Create, action: JoinLine) -> Turn:
         turn = line.join(create, create.until)
     if turn.value is None:
         create.waited = True
-        if create.ledger.listeners["waits"]:
-            create.ledger.tell("waits", create)
+        if create.ledger.subscribers.waits.listeners:
+            create.ledger.subscribers.waits(create)
         _starts_to_wait(create)
     return turn
 
@@ -306,7 +306,7 @@ def _starts_to_wait(create: Create) -> None:
     create.timed = True
     ledger, on_wait = create.ledger, create.creation.on_wait
     ledger.attempt(ledger.notices.waits, create)
-    ledger.line.check_exit()
+    ledger.exit_check.begin()
     if on_wait is not None:
         _call_on_wait(create, on_wait)
 
@@ -325,8 +325,8 @@ def _taken(create: Create) -> Event | None:  # noqa: PLR0911 - a table
     assert turn is not None
     if isinstance(turn.value, Ticket):
         create.held = turn
-        if ledger.listeners["admitted"]:
-            ledger.tell("admitted", create)
+        if ledger.subscribers.admitted.listeners:
+            ledger.subscribers.admitted(create)
         if create.stopped is None:
             return _TICKETED_LATE if create.waited else _TICKETED
     elif turn.pending and create.waits:
@@ -337,7 +337,7 @@ def _taken(create: Create) -> Event | None:  # noqa: PLR0911 - a table
     if create.away and (value is Signal.OPENED or (isinstance(value, Refusal) and value.reason == "place-taken")):
         return Cancelled(CallerAway(f"{create.label}: its caller came again with another create, or the gate failed"))
     if isinstance(value, Refusal):
-        ledger.tell("declined", create, value)
+        ledger.subscribers.declined(create, value)
         return Declined(value.reason, value.detail, value.never)
     if value is Signal.OPENED:
         return None
@@ -400,11 +400,11 @@ def _stop_of(create: Create) -> Cancelled | TimedOut | None:
 def _saw(create: Create, word: Answer, action: Action) -> None:
     """Report the server's answer to the create. The line counts it with the create's next step there."""
     ledger, held = create.ledger, create.held
-    if ledger.listeners["answered"]:
+    if ledger.subscribers.answered.listeners:
         probe = held is not None and isinstance(held.value, Ticket) and held.value.probe
-        ledger.tell("answered", create, word, create.rejection, probe=probe)
+        ledger.subscribers.answered(create, word, create.rejection, probe=probe)
     if isinstance(action, Send | LookUp | Refresh | Pause):
-        ledger.line.saw(create)
+        ledger.answers.saw(create)
 
 
 # -- after an error of ours ---------
@@ -426,7 +426,7 @@ def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None: 
     if awaited is _LIST or create.over:
         return None
     if word is not None:
-        ledger.attempt(ledger.line.saw, create)
+        ledger.attempt(ledger.answers.saw, create)
     if word is not None and (word.ok or not create.in_doubt):
         return Return(word, Created() if word.ok else Failed())
     if create.stopped is not None:
@@ -451,7 +451,7 @@ def _go_on_ungated(create: Create, machine: Conversation | Ungated) -> Action:
 
 
 def raised_by_us(error: BaseException) -> TypeGuard[Exception]:
-    """Say whether code of ours failed, rather than the client or the caller's transport that it called.
+    """Return whether code of ours failed, rather than the client or the caller's transport that it called.
 
     A client's own error (a certificate, a token that can't be fetched) is raised to the caller; one of ours never is.
     """

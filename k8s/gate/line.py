@@ -1,8 +1,8 @@
 """The waiting line as creates and gangs see it: they join it, get their turns, and leave it.
 
 A ``Turn`` is resolved under the lock of the engine, once: with a ticket, a refusal, a grant, or a signal. The waiter
-asks the line, not its own memory, whether its turn has come: so a ticket that is granted in the moment in which its
-caller goes is given back, and nothing is lost between the two. A create that need not wait takes the lock twice: to
+asks the line, not its own memory, whether its turn has come: so a ticket granted at the moment when its caller leaves
+is given back, not lost. A create that need not wait takes the lock twice: to
 join, and to settle its ticket, when the server's answer is counted, too.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,35 +24,27 @@ from backoff_ctrl.engine.facts.requests import Request
 from backoff_ctrl.engine.gangs.gang import Draw, Effect, GivenBack, Grant, Look, Reservation
 from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.gate.creates.creation import Creation
-from backoff_ctrl.k8s.gate.runtime.exits import awaited_by_interrupted, main_thread_has_failed
-from backoff_ctrl.k8s.gate.runtime.host import weakly
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.footprint import charge
 
-from .locked_engine import Failure, LockedEngine
-from .subscribers import Verdict
+from .answers_seen import AnswersSeen
+from .locked_engine import LockedEngine
 from .together import LISTING_MAX, FirstList, FirstStep, SameKey
 from .unfinished import Signal, Stopped, Turn, Unfinished, Value, closing
 
 log = logging.getLogger(__name__)
 
-EXIT_CHECK: Final = 0.5
-"""Seconds until creates that wait on other threads notice a Ctrl-C."""
-JOBS_CHECK: Final = 0.02
-"""Seconds until those notice it that begin later, in jobs that the executor still had."""
 LOOK_AGAIN: Final = 3600.0
 """Seconds; a wait without a limit is one of many hours, since no lock can be waited for longer than some days."""
-LEVEL_HEADER: Final = "X-Kubernetes-Pf-Prioritylevel-Uid"
-LEVELS_MAX: Final = 4096
-"""Flows whose priority level is remembered."""
 
 
 class Line:
-    """See the module. Its methods are safe from any thread."""
+    """The line of creates and gangs that wait. Its methods are safe from any thread."""
 
-    def __init__(self, engine: LockedEngine) -> None:
+    def __init__(self, engine: LockedEngine, answers: AnswersSeen) -> None:
         self._engine = engine
+        self._answers = answers
         self._lists_after: float | None = None
         engine.on_effect = self._take_effect
         engine.on_replace.append(self._open_all)
@@ -65,29 +56,23 @@ class Line:
         self._waiting: dict[Request, Unfinished] = {}
         self._gangs: dict[Request, Unfinished] = {}  # those among them: few among a crowd of creates
         self._under_way: dict[Unfinished, None] = {}
-        self._levels: dict[tuple[str, str, str], str] = {}
         self._same_key = SameKey()
         self._first_lists = None if self._lists_after is None else FirstList(self._lists_after)
-        self._checks_exit = False
 
     # -- what is asked for ---------
 
     def request(self, creation: Creation) -> Request:
-        """Describe a create to the engine. A manifest that can't be read demands nothing: the server will say why."""
+        """Describe a create to the engine. An unreadable manifest has an empty demand: the server will refuse it."""
         try:
             demand = creation.demand or charge(creation.body, creation.resource)
         except FieldError:
             demand = Demand({})
-        flow, number = self.flow(creation), f"create-{next(self._ids)}"
+        flow, number = self._answers.flow(creation), f"create-{next(self._ids)}"
         if creation.gang is not None:
             member = self._engine.ask(creation.gang.member, number, demand, flow)
             if isinstance(member, Draw):
                 return member
         return Request(number, creation.namespace, demand, creation.priority, flow)
-
-    def flow(self, creation: Creation) -> str:
-        level = self._levels.get((creation.server, creation.credential, creation.resource), "")
-        return sys.intern(f"{creation.server}|{creation.credential}|{level}")
 
     def number(self) -> str:
         return f"gang-{next(self._ids)}"
@@ -101,12 +86,12 @@ class Line:
         """
         create.turn = turn = Turn(until)
         if self._engine.act(self._submit, create.request, create, turn) is None:
-            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before anybody knew of the turn
+            turn.value = turn.value or Signal.OPENED  # an error of ours, perhaps before the turn was given out
         return turn
 
     def _submit(self, engine: Controller, now: float, request: Request, create: Unfinished, turn: Turn) -> bool:
         if create.word is not None:
-            self._engine.attempt(self._count, create)
+            self._engine.attempt(self._answers.count, create)
         if self._wait_for(create, turn):
             return True
         self._waiting[request] = create  # before the engine is asked: if that fails, it goes on ungated
@@ -115,7 +100,7 @@ class Line:
             engine.submit(request, now, create.creation.seat)
             return True
         try:
-            engine.draw(request, now)
+            engine.of(request.namespace).draw(request, now)
         except GangError as error:  # another thread drew the last member meanwhile
             self._take_effect(engine, now, Refusal(request, "given-back", str(error)))
         return True
@@ -141,13 +126,13 @@ class Line:
         if held.engine is not engine or request is None:
             return False
         if create.word is not None:
-            self._engine.attempt(self._count, create)
+            self._engine.attempt(self._answers.count, create)
         create.turn, create.held = turn, None
         self._waiting[request] = create
         self.counts.waiting = len(self._waiting)
         self._settle(engine, now, held, outcome)
         if request.state == "over":
-            self._remove(request)
+            self.remove(request)
             return False
         if create.stopped is not None:
             self._stop(engine, now, [(create, create.stopped)], keep_seats=True)
@@ -162,7 +147,7 @@ class Line:
                 return True
             self._waiting[request] = self._gangs[request] = gang
             self.counts.waiting = len(self._waiting)
-            engine.reserve(request, now, standing=standing)
+            engine.of(request.namespace).reserve(request, now, standing=standing)
             return True
 
         if self._engine.act(reserve) is None:
@@ -181,7 +166,13 @@ class Line:
             turn.value = Stopped(create.stopped)
         return create.stopped is not None
 
-    def _remove(self, request: Request) -> Unfinished | None:
+    def enter(self, request: Request, create: Unfinished) -> None:
+        """Note that a request is about to stand in line. The lock is held."""
+        self._waiting[request] = create
+        self.counts.waiting = len(self._waiting)
+
+    def remove(self, request: Request) -> Unfinished | None:
+        """Note that a request stands in line no more; return what it stood for. The lock is held."""
         create = self._waiting.pop(request, None)
         self._gangs.pop(request, None)
         self.counts.waiting = len(self._waiting)
@@ -238,13 +229,13 @@ class Line:
     def _end(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
         if create in self._under_way:
             del self._under_way[create]
-            self._engine.tell_later("ended", create)
+            self._engine.tell_later(self._engine.subscribers.ended, create)
         if create.creation.key is not None:
             self._lead_no_more(create)
         self._leave(engine, now, create, outcome)
 
     def _lead_no_more(self, create: Unfinished) -> None:
-        """Let those go on that follow a create which has ended: with what it made, if it made something."""
+        """Let the creates go on that follow one which has ended: with the object that it made, if any."""
         made = create.answer if create.answer is not None and create.answer.ok else None
         for turn in self._same_key.leave(create):
             self._engine.resolve(turn, made or Signal.GO)
@@ -254,7 +245,7 @@ class Line:
 
     def _leave(self, engine: Controller, now: float, create: Unfinished, outcome: Outcome | None) -> None:
         if create.word is not None:
-            self._engine.attempt(self._count, create)
+            self._engine.attempt(self._answers.count, create)
         if create.turn is not None and create.turn.pending:
             self._withdraw(engine, now, create)
         creation = create.creation
@@ -263,19 +254,21 @@ class Line:
                 continue
             if isinstance(turn.value, Grant):
                 turn.settled = True
-                engine.give_back(turn.value.gang, now)
+                engine.gangs_of(creation.namespace).give_back(turn.value.gang, now)
             elif isinstance(turn.value, Ticket):
                 if outcome is None or isinstance(outcome, Abandoned):
                     outcome = Abandoned(creation.seat, creation.retry_after)
                 self._settle(engine, now, turn, outcome)
                 if turn.value.request.state == "waiting":  # refused, and its caller has gone
-                    engine.withdraw(turn.value.request, now, creation.seat, creation.retry_after)
+                    handler = engine.of(creation.namespace)
+                    handler.withdraw(turn.value.request, now, creation.seat, creation.retry_after)
 
     def _withdraw(self, engine: Controller, now: float, create: Unfinished) -> None:
+        creation, request = create.creation, create.request
         if create.turn is not None and create.turn.pending:
             create.turn.value = Signal.LATE
-            if create.request is not None and self._remove(create.request) is not None:
-                engine.withdraw(create.request, now, create.creation.seat, create.creation.retry_after)
+            if request is not None and self.remove(request) is not None:
+                engine.of(creation.namespace).withdraw(request, now, creation.seat, creation.retry_after)
 
     def _settle(self, engine: Controller, now: float, held: Turn, outcome: Outcome) -> None:
         assert isinstance(held.value, Ticket)
@@ -286,7 +279,7 @@ class Line:
             self.counts.late += 1  # the engine had given it up: ticket_max
 
     def leave(self, create: Unfinished) -> bool:
-        """Keep a create in line, unsent, whose caller was told to come again; False: it does not wait there."""
+        """Keep an unsent create in line whose caller was asked to come again; False if the create does not wait."""
         return self._engine.act(self._go_away, create) is True
 
     @staticmethod
@@ -294,27 +287,27 @@ class Line:
         creation, request, turn = create.creation, create.request, create.turn
         if request is None or creation.seat is None or turn is None or turn.value is not None:
             return False
-        create.away = engine.leave(request, now, creation.seat, creation.retry_after)
+        create.away = engine.of(request.namespace).leave(request, now, creation.seat, creation.retry_after)
         return create.away
 
     def come_back(self, create: Unfinished) -> None:
         """Let a create be sent again whose caller is there again."""
         request, create.away = create.request, False
         if request is not None:
-            self._engine.act(lambda engine, now: engine.come_back(request, now))
+            self._engine.act(lambda engine, now: engine.of(request.namespace).come_back(request, now))
 
     def give_up(self, turn: Turn) -> None:
         """End a wait whose time is over, where no blocked thread would notice."""
         self._engine.soon(lambda *_: self._engine.resolve(turn, Signal.LATE))
 
     def give_back(self, create: Unfinished) -> None:
-        """End a create whose turn reaches nobody: the event loop of its caller was closed."""
+        """End a create whose caller can't have its turn any more: the caller's event loop was closed."""
         create.gate = None
         create.error = GateClosed(f"{create.label}: the event loop of its caller was closed while it waited")
         self.end(create, None, at_once=False)
 
     def stop(self, ends: Sequence[tuple[Unfinished, BaseException]], *, keep_seats: bool = False) -> None:
-        """End each of these from outside. They leave the line in one step, so that none is sent meanwhile.
+        """End each of these from outside. They leave the line in one step: else the room of one would admit the next.
 
         What is being sent is answered first. ``keep_seats``: their callers may come again.
         """
@@ -331,37 +324,9 @@ class Line:
             if turn is None or turn.value is not None:
                 continue
             self._engine.resolve(turn, Stopped(error))  # first: the engine may fail
-            if create.request is not None and self._remove(create.request) is not None:
-                engine.withdraw(create.request, now, creation.seat if keep_seats else None, creation.retry_after)
-
-    # -- without waiting ---------
-
-    def shadow(self, create: Unfinished) -> None:
-        """Admit a create in any case, but count whether it would have waited."""
-        create.request = request = self.request(create.creation)
-        create.turn = turn = Turn()
-        verdict: Verdict | None = self._engine.act(self._shadow, create, request, turn, self.request(create.creation))
-        if verdict is not None:
-            self._engine.subscribers.tell("shadowed", create.creation.namespace, verdict)
-
-    def _shadow(
-        self, engine: Controller, now: float, create: Unfinished, request: Request, turn: Turn, again: Request
-    ) -> Verdict:
-        self._waiting[request] = create
-        engine.submit(request, now)
-        for effect in engine.advance(now):
-            self._take_effect(engine, now, effect)
-        if isinstance(turn.value, Ticket):
-            create.held = turn
-            return "create"
-        verdict: Verdict = "wait" if turn.value is None else "refuse"
-        if self._remove(request) is not None:
-            engine.withdraw(request, now)
-        self.counts.shadow_waits += 1
-        create.request = again
-        create.held = create.turn = forced = Turn()
-        forced.engine, forced.value = engine, engine.force(again, now)
-        return verdict
+            if create.request is not None and self.remove(create.request) is not None:
+                seat = creation.seat if keep_seats else None
+                engine.of(creation.namespace).withdraw(create.request, now, seat, creation.retry_after)
 
     # -- what the engine says: the lock is held ---------
 
@@ -370,7 +335,7 @@ class Line:
             return self._find_reader(engine, now, effect.namespace)
         if isinstance(effect, GivenBack):
             log.warning(
-                "gang %s of namespace %s: %d of its members were drawn, then none for %g s; what was reserved for the "
+                "gang %s of namespace %s: %d of its members were drawn, and no further one for %g s; the room of the "
                 "other %d is given back",
                 effect.gang.id,
                 effect.gang.namespace,
@@ -383,13 +348,13 @@ class Line:
         if create is not None and create.turn is not None and create.turn.value is None:
             create.turn.engine = engine
             self._engine.resolve(create.turn, effect)
-            self._remove(effect.request)  # last: were it broken off before, nobody would know who waits
+            self.remove(effect.request)  # last: were it broken off before, nobody would know who waits
             return False
-        self._remove(effect.request)
+        self.remove(effect.request)
         if isinstance(effect, Ticket):  # it left between the decision and now
             engine.settle(effect, Abandoned(), now)
         elif isinstance(effect, Grant):
-            engine.give_back(effect.gang, now)
+            engine.gangs_of(effect.gang.namespace).give_back(effect.gang, now)
         return True
 
     def _find_reader(self, engine: Controller, now: float, namespace: str) -> bool:
@@ -397,7 +362,7 @@ class Line:
         gangs = [gang for request, gang in self._gangs.items() if request.namespace == namespace]
         reader = next((gang for gang in gangs if gang.turn is not None and gang.turn.may_read), None)
         if reader is None or reader.turn is None:
-            engine.looked(namespace, now, readable=False if gangs else None)  # None: all have left meanwhile
+            engine.gangs_of(namespace).looked(now, readable=False if gangs else None)  # None: all have left meanwhile
             return True
         now_read, reader.turn = reader.turn, Turn(reader.turn.until, may_read=True)
         self._engine.resolve(now_read, Signal.READ)
@@ -416,7 +381,7 @@ class Line:
     # -- creates that wait for each other ---------
 
     def list_quotas_first(self, quiet: float) -> None:
-        """Let the first create of a namespace list its quotas; again if there was none for ``quiet`` seconds."""
+        """Let the first create of a namespace list its quotas, also the first after ``quiet`` seconds without any."""
         self._lists_after = quiet
         self._first_lists = FirstList(quiet)
 
@@ -441,7 +406,7 @@ class Line:
         return self._engine.ask(lambda *_: self._same_key.following(namespace))
 
     def first_step(self, create: Unfinished) -> FirstStep:
-        """Say what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
+        """Return what a create does first in its namespace. For "wait" its ``turn`` is the wait for another one's list.
 
         After "read", ``listed`` must be called in any case.
         """
@@ -471,7 +436,7 @@ class Line:
         return self._engine.ask(ask)
 
     def listed(self, namespace: str) -> None:
-        """Let those go on that wait for the list of this namespace, whatever came of it."""
+        """Let the waiters for the list of this namespace go on, even if the list has failed."""
 
         def done(_: Controller, now: float) -> None:
             assert self._first_lists is not None
@@ -490,57 +455,12 @@ class Line:
         """Return the creates and gangs that have not ended: all of them, or those whose caller waits at this gate."""
         return [each for each in list(self._under_way) if gate is None or each.gate is gate]
 
+    def is_busy(self) -> bool:
+        return bool(self._under_way)
+
     def close(self, why: str = "the gate was closed") -> None:
         """Cancel what has not ended, and log what that was; what is being sent is still answered."""
         self.stop(closing(self.under_way(), why))
-
-    def saw(self, create: Unfinished) -> None:
-        """Count the answer to a create now, as it does nothing else here yet."""
-        self._engine.ask(lambda *_: self._count(create))
-
-    def _count(self, create: Unfinished) -> None:
-        """Count the answer to a create, and remember the priority level that served it."""
-        answer, create.word = create.word, None
-        if answer is None:
-            return
-        self.counts.sent += 1
-        if answer.status < 300:
-            self.counts.admitted += 1
-        elif create.rejection is not None:
-            self.counts.refused[create.rejection.lane] += 1
-        level = answer.headers.get(LEVEL_HEADER) or answer.headers.get(LEVEL_HEADER.lower())
-        if level:
-            subject = create.creation
-            flow = subject.server, subject.credential, subject.resource
-            self._levels.pop(flow, None)
-            self._levels[flow] = level
-            if len(self._levels) > LEVELS_MAX:  # forget the one that was seen last the longest ago
-                del self._levels[next(iter(self._levels))]
-
-    def check_exit(self) -> None:
-        """From now on, while anything is under way, look whether Python waits for threads that wait here."""
-        if self._engine.alarms.of_threads and not self._checks_exit:
-            self._check_exit_in(EXIT_CHECK)
-
-    def _check_exit_in(self, seconds: float) -> None:
-        self._checks_exit = True
-        if isinstance(self._engine.attempt(self._engine.alarms.call_later, seconds, weakly(self._check_exit)), Failure):
-            self._checks_exit = False
-
-    def _check_exit(self) -> None:
-        # The flag stays up meanwhile: a crowd that begins to wait would start a check each, and those never end.
-        if not self._under_way or main_thread_has_failed():
-            self._checks_exit = False
-            if not self._under_way:  # looked at again: one may have begun just now, and seen the flag
-                return
-            if main_thread_has_failed():
-                self.close("Python is exiting")
-                return
-        awaited = awaited_by_interrupted()
-        if awaited:
-            waiting = [each for each in self.under_way() if each.thread in awaited and each.gate is not None]
-            self.stop(closing(waiting, "the program was interrupted and waits for this thread"))
-        self._check_exit_in(JOBS_CHECK if awaited else EXIT_CHECK)
 
 
 def _unblock(turn: Turn) -> None:

@@ -1,14 +1,14 @@
 """An engine behind one lock: one report or question at a time, and what follows is delivered afterwards.
 
-*Deciding.* Whatever concerns the engine goes through ``act``: under the lock it is told something, and asked what
-follows; each effect is handed to ``on_effect``. *Delivering.* Once the lock is free, waiters whose turn has come are
-woken, and subscribers are told: so they may ask back. What was decided but not delivered (a Ctrl-C came in between)
+*Deciding.* All calls of the engine go through ``act``: under the lock it hears a report and answers what follows; each
+effect is handed to ``on_effect``. *Delivering.* Once the lock is free, waiters whose turn has come are woken and
+subscribers are called, so they may ask back. What was decided but not delivered (a Ctrl-C came in between)
 stays here, and the next one who decides, or an alarm soon after, delivers it.
 
 *Interrupting.* A signal handler, or a finalizer that the garbage collector runs, may ask in a thread that is deciding
-something itself. So the lock is reentrant, and a call that finds it ``_deciding`` decides nothing: news goes on a
-queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without the
-engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
+something itself. So the lock is reentrant, and a call that finds it ``_deciding`` leaves the engine alone: news goes
+on a queue, which is emptied once the decision is made; a question is an error, and a create that asks goes on without
+the engine. ``soon`` puts on the same queue what no one waits for, such as the end of a create.
 
 *It fails open.* An engine that raises is replaced here, and here alone: ``on_replace`` lets all waiting creates go on
 without it, the new one gets what the watch has reported, and the error is counted, and logged once.
@@ -25,19 +25,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.gangs.gang import Effect
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.runtime.host import Alarms, weakly
 
-from .subscribers import Subscriber, Subscribers
+from .subscribers import Event, Subscriber, Subscribers
 from .unfinished import Turn, Value
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+P = ParamSpec("P")
 News: TypeAlias = Callable[[Controller, float], object]
 Subject: TypeAlias = tuple[str | None, str | None]
 """Namespace (None: all) and quota (None: the watch of its quotas)."""
@@ -45,7 +46,7 @@ Subject: TypeAlias = tuple[str | None, str | None]
 ERRORS_LOGGED: Final = 100
 """Internal errors that are logged, each once."""
 AGAIN: Final = 0.1
-"""Seconds until what failed, or was broken off, is tried once more: somebody waits for it."""
+"""Seconds until a call that failed, or was broken off, is tried once more, since a waiter depends on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class GateCounts:
 
 
 class LockedEngine:
-    """See the module. Its methods are safe from any thread."""
+    """The engine behind its lock. Its methods are safe from any thread."""
 
     def __init__(self, alarms: Alarms, policy: Policy, rng: random.Random | None) -> None:
         self.alarms = alarms
@@ -83,7 +84,7 @@ class LockedEngine:
         self.policy = policy
         self.subscribers = Subscribers(self.attempt)
         self.on_effect: Callable[[Controller, float, Effect], bool]
-        """Takes an effect; says whether it gave the engine something back."""
+        """Takes an effect; returns whether it has reported to the engine, which may then have further effects."""
         self.on_replace: list[Callable[[], object]] = []
         self._rng = rng
         self._change = 0  # the number of the newest change in the engine before, for those who follow the changes
@@ -99,7 +100,7 @@ class LockedEngine:
         self._queue: deque[Callable[[], object]] = deque()  # for the thread that holds the lock
         self._resolved: dict[Turn, Turn] = {}  # to be woken
         self._delivering: set[int] = set()  # threads
-        self._to_tell: deque[tuple[Any, ...]] = deque()  # events, each with what belongs to it
+        self._to_tell: deque[Callable[[], None]] = deque()  # events, each with what belongs to it
         self._alarm: tuple[float, Callable[[], object]] | None = None
         self._begin()
 
@@ -110,7 +111,7 @@ class LockedEngine:
     # -- deciding: one thing at a time ---------
 
     def act(self, do: Callable[..., T], *given: Any) -> T | None:
-        """Have the engine do something, ``do(engine, now, *given)``, then deliver what follows.
+        """Have the engine take a step, ``do(engine, now, *given)``, then deliver what follows.
 
         None: it failed; or it is done as soon as this thread has done what it was interrupted at.
         """
@@ -133,7 +134,7 @@ class LockedEngine:
         self._empty_queue()
 
     def ask(self, question: Callable[..., T], *given: Any) -> T:
-        """Ask the engine something, ``question(engine, now, *given)``, that takes less than a millisecond."""
+        """Ask the engine a question, ``question(engine, now, *given)``, that takes less than a millisecond."""
         try:
             with self.lock:
                 if self._deciding:
@@ -164,8 +165,8 @@ class LockedEngine:
 
     def _decide(self, do: Callable[..., T], *given: Any) -> T | None:
         engine, value, stop = self.controller, None, None
-        listeners = self.subscribers.of
-        began = perf_counter() if listeners["decided"] else 0.0
+        subscribers = self.subscribers
+        began = perf_counter() if subscribers.decided.listeners else 0.0
         try:
             now = self.now()
             value = do(engine, now, *given)
@@ -175,8 +176,8 @@ class LockedEngine:
                 for effect in effects:
                     given_back = self.on_effect(engine, now, effect) or given_back
                 effects = engine.advance(now) if given_back else []
-            if listeners["blocked"]:
-                self._to_tell.extend(("blocked", namespace) for namespace in engine.take_blocked())
+            if subscribers.blocked.listeners:
+                self._to_tell.extend(partial(subscribers.blocked, name) for name in engine.take_blocked())
             deadline = engine.next_deadline()
             if deadline is not None and (self._alarm is None or not now < self._alarm[0] <= deadline):
                 self._arm(deadline)
@@ -184,7 +185,7 @@ class LockedEngine:
             self._replace(error)
             stop = None if isinstance(error, Exception) else error
         if began:
-            self._to_tell.append(("decided", perf_counter() - began))
+            self._to_tell.append(partial(subscribers.decided, perf_counter() - began))
         if stop is not None:
             raise stop
         return value
@@ -193,7 +194,7 @@ class LockedEngine:
         """Go on with another engine, which learns what the watch has reported: the watch will not repeat it."""
         if isinstance(error, Exception):
             self.failed_open(error)
-        self._change = self.controller.sequence + 1  # beyond all that was told
+        self._change = self.controller.sequence + 1  # beyond all changes that subscribers know
         for call in self.on_replace:
             call()
         self._begin()
@@ -221,7 +222,7 @@ class LockedEngine:
     # -- delivering ---------
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Tell it what happens from now on; return what ends that."""
+        """Call it for all that happens from now on; return what ends that."""
         with self.lock:
             self.subscribers.add(subscriber)
         return partial(self._unsubscribe, subscriber)
@@ -237,12 +238,12 @@ class LockedEngine:
         if turn.wake is not None:
             self._resolved[turn] = turn
 
-    def tell_later(self, event: str, *given: Any) -> None:
-        if self.subscribers.of[event]:
-            self._to_tell.append((event, *given))
+    def tell_later(self, event: Event[P], *given: P.args, **more: P.kwargs) -> None:
+        if event.listeners:
+            self._to_tell.append(partial(event, *given, **more))
 
     def _deliver(self) -> None:
-        """Wake and tell all that there are. A waiter that is woken in this thread may decide something itself."""
+        """Wake all waiters and call all subscribers. A waiter that is woken in this thread may decide itself."""
         thread = threading.get_ident()
         if thread in self._delivering:
             return
@@ -251,10 +252,10 @@ class LockedEngine:
             while self._resolved or self._to_tell:
                 for turn in list(self._resolved):
                     self._wake(turn)
-                with suppress(IndexError):  # nothing is left: another thread tells it, perhaps
+                with suppress(IndexError):  # the queue is empty, perhaps by another thread
                     while True:
-                        event, *given = self._to_tell.popleft()
-                        self.subscribers.tell(event, *given)
+                        tell = self._to_tell.popleft()
+                        tell()
         finally:
             self._delivering.discard(thread)
             if self._resolved:  # a Ctrl-C came in between
@@ -307,7 +308,7 @@ class LockedEngine:
 
     def _arm(self, deadline: float) -> None:
         """Set the one alarm of the engine to an earlier time. (One that rings too early does no harm.)"""
-        before, self._alarm = self._alarm, None  # none, if the next cannot be set
+        before, self._alarm = self._alarm, None  # no alarm, if the next can't be set
         if before is not None:
             self.attempt(before[1])
         for _ in range(2 if self.alarms.can_ring else 0):  # without it, waiters could wait for ever
@@ -325,4 +326,4 @@ class LockedEngine:
 
 
 def _nothing(engine: Controller, now: float) -> None:
-    """Do nothing but what is due."""
+    """Let the engine do what is due, and no more."""

@@ -1,7 +1,7 @@
 """The settings of a process: each variable of the environment that is read, once, with its type, default and meaning.
 
-Whoever needs one asks ``settings()``. It reads the environment each time, since a program may set ``os.environ`` before
-it makes a client. ``backoff-ctrl doctor`` prints ``in_force()``; the tables in docs/settings.md are made of
+Code that needs one calls ``settings()``, which reads the environment each time: a program may set ``os.environ``
+before it makes a client. ``backoff-ctrl doctor`` prints ``in_force()``; the tables in docs/settings.md are made of
 ``VARIABLES``. What a platform sets for all of its tasks has a file and flags as well: ``plugins/config``.
 
 A typo must not stop a platform: it is reported once, as an error in the log, and by ``backoff-ctrl doctor``.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ENVIRONMENT: Final[Mapping[str, str]] = os.environ  # noqa: TID251 - here alone
-"""The environment, for the few who look up a variable that somebody's file names."""
+"""The environment, for code that looks up a variable named in a user's file."""
 STATUS: Final = "BACKOFF_CTRL_STATUS"
 STATUS_TOKEN: Final = "BACKOFF_CTRL_STATUS_TOKEN"  # noqa: S105 - its name
 TOKEN_MIN: Final = 16
@@ -152,7 +152,7 @@ def policy_settings(parts: Iterable[str]) -> dict[str, Any]:
 
 def _number(text: str) -> int | float | str:
     for kind in (int, float):
-        with suppress(ValueError):
+        with suppress(ValueError):  # a text that is no number stays one, and its check reports it
             return kind(text)
     return text
 
@@ -213,10 +213,10 @@ class Settings:
         "`1` writes Kubernetes events about creates that wait (`WaitingForQuota`, `NeverFits`, `Admitted`)")] = False
     traces: Annotated[bool, Variable("BACKOFF_CTRL_TRACES", _switch("creates are not traced"), "`0`",
         "`1` makes OpenTelemetry spans of creates ([tracing](operations.md#traces))")] = False
-    memory: Annotated[str, Variable("BACKOFF_CTRL_MEMORY", _text, "nothing is kept",
+    memory: Annotated[str, Variable("BACKOFF_CTRL_MEMORY", _text, "not kept",
         "a directory, which keeps what was learned across restarts")] = ""
-    notify: Annotated[str, Variable("BACKOFF_CTRL_NOTIFY", _text, "nobody is notified",
-        "the file of those who get [webhooks](notifications.md) about creates that wait long or fail")] = ""
+    notify: Annotated[str, Variable("BACKOFF_CTRL_NOTIFY", _text, "no webhooks",
+        "the file of receivers that get [webhooks](notifications.md) about creates that wait long or fail")] = ""
     status: Annotated[str, Variable(STATUS, _text, "not served",
         "where this process serves its [status API](status-api.md): `127.0.0.1:9095`")] = ""
     status_hosts: Annotated[tuple[str, ...], Variable("BACKOFF_CTRL_STATUS_HOSTS", _listed, "none",
@@ -244,7 +244,7 @@ class Settings:
     pod_name: Annotated[str, Variable("POD_NAME", _text, "none",
         "the pod of this process, which gets these events")] = ""
     pod_namespace: Annotated[str, Variable("POD_NAMESPACE", _text, "none",
-        "the namespace of the pod; of the task manager's, whose PodTemplates serve namespaces that have none")] = ""
+        "the namespace of the pod; the PodTemplates in the task manager's serve namespaces without their own")] = ""
     pod_uid: Annotated[str, Variable("POD_UID", _text, "none", "the uid of the pod")] = ""
     authorities: Annotated[str, Variable("SSL_CERT_FILE", _text, "those that grpcio ships",
         "the file of the authorities that connectors are trusted by")] = ""

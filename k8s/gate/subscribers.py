@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Concatenate, Generic, Literal, ParamSpec
 
 from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.engine.tickets import Refusal
@@ -12,6 +12,7 @@ from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 
 from .unfinished import Unfinished
 
+P = ParamSpec("P")
 Verdict = Literal["create", "wait", "refuse"]
 
 
@@ -51,7 +52,7 @@ class Subscriber:
         """The engine knows a quota as it was reported: what it refused before may fit now."""
 
     def blocked(self, namespace: str) -> None:
-        """A quota holds creates up in a namespace, and nobody reports its changes yet."""
+        """A quota holds creates up in a namespace, and its changes are not watched yet."""
 
     def gang_made(self, namespace: str) -> None:
         """Others make pods for a gang of this namespace: watch those that ``Ledger.look_for`` names."""
@@ -63,31 +64,62 @@ class Subscriber:
         """The engine took so long for one decision or piece of news."""
 
     def forked(self) -> None:
-        """This is a forked child, which has none of its parent's creates."""
+        """This is a forked child; the creates stay with its parent."""
 
     def figures(self) -> Iterable[tuple[str, tuple[str, ...], float]]:
-        """Return samples of its own for the metrics: name without prefix, labels, value. Asked for, not told."""
+        """Return samples of its own for the metrics: name without prefix, labels, value."""
         return ()
 
 
-_EVENTS: Final = {name: value for name, value in vars(Subscriber).items() if not name.startswith("_")}
-
 Attempt = Callable[..., Any]
-"""Calls a function with what belongs to it, and raises none of its errors."""
+"""Calls a function with its arguments, and never raises its errors."""
+
+
+class Event(Generic[P]):
+    """One event of ``Subscriber``: calling it calls each subscriber that overrides its method.
+
+    ``listeners`` is empty while no subscriber does. Where every create passes, look there before you call.
+    """
+
+    __slots__ = ("_attempt", "_default", "listeners")
+
+    def __init__(self, attempt: Attempt, default: Callable[Concatenate[Subscriber, P], object]) -> None:
+        """``default``: the method of ``Subscriber``, which no listener has."""
+        self._attempt = attempt
+        self._default = default
+        self.listeners: tuple[Callable[P, object], ...] = ()
+
+    def __call__(self, *given: P.args, **more: P.kwargs) -> None:
+        for listener in self.listeners:
+            self._attempt(listener, *given, **more)
+
+    def set(self, every: tuple[Subscriber, ...]) -> None:
+        name = self._default.__name__
+        self.listeners = tuple(getattr(each, name) for each in every if getattr(type(each), name) is not self._default)
 
 
 class Subscribers:
-    """The subscribers of one ledger, and for each event those who want to know of it. The ledger's lock guards them."""
+    """The subscribers of one ledger: ``subscribers.waits(create)`` tells those who listen. The ledger's lock guards it.
+
+    ``every`` is all of them; the other attributes are the events, each called as the method of ``Subscriber``.
+    """
 
     def __init__(self, attempt: Attempt) -> None:
-        self._attempt = attempt
-        self.of: dict[str, tuple[Callable[..., object], ...]] = {}
-        self._set(())
-
-    def _set(self, every: tuple[Subscriber, ...]) -> None:
-        self.every = every
-        for event, default in _EVENTS.items():
-            self.of[event] = tuple(getattr(each, event) for each in every if getattr(type(each), event) is not default)
+        self.every: tuple[Subscriber, ...] = ()
+        self.begun = Event(attempt, Subscriber.begun)
+        self.waits = Event(attempt, Subscriber.waits)
+        self.admitted = Event(attempt, Subscriber.admitted)
+        self.answered = Event(attempt, Subscriber.answered)
+        self.declined = Event(attempt, Subscriber.declined)
+        self.ended = Event(attempt, Subscriber.ended)
+        self.shadowed = Event(attempt, Subscriber.shadowed)
+        self.observed = Event(attempt, Subscriber.observed)
+        self.learned = Event(attempt, Subscriber.learned)
+        self.blocked = Event(attempt, Subscriber.blocked)
+        self.gang_made = Event(attempt, Subscriber.gang_made)
+        self.member_over = Event(attempt, Subscriber.member_over)
+        self.decided = Event(attempt, Subscriber.decided)
+        self.forked = Event(attempt, Subscriber.forked)
 
     def add(self, subscriber: Subscriber) -> None:
         self._set((*self.every, subscriber))
@@ -95,6 +127,8 @@ class Subscribers:
     def remove(self, subscriber: Subscriber) -> None:
         self._set(tuple(each for each in self.every if each is not subscriber))
 
-    def tell(self, event: str, *given: Any, **more: Any) -> None:
-        for listener in self.of[event]:
-            self._attempt(listener, *given, **more)
+    def _set(self, every: tuple[Subscriber, ...]) -> None:
+        self.every = every
+        for event in vars(self).values():
+            if isinstance(event, Event):
+                event.set(every)

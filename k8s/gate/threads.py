@@ -31,7 +31,7 @@ class Gate(AnyGate):
     _alarms = RuntimeAlarms
 
     def create(self, creation: Creation, transport: Transport) -> Answer:
-        """Wait for a turn, send, and return the server's last answer, whatever its status; all in this thread.
+        """Wait for a turn, send, and return the server's last answer, good or bad; all in this thread.
 
         Raises ``WaitedTooLong`` when the time limit has passed, ``GateClosed`` when the gate is closed, and the
         transport's ``NotSent`` or ``OutcomeUnknown`` after some tries.
@@ -45,9 +45,9 @@ class Gate(AnyGate):
         create.thread = threading.get_ident()
         living = life(create, self, lists_quotas=hasattr(transport, "list_quotas"))
         try:
-            drive(living, transport, create.ledger.block)
+            drive(living, transport, create.ledger.line.block)
         finally:
-            living.close()  # a Ctrl-C ends it, whatever it is doing
+            living.close()  # a Ctrl-C ends it at any step
 
     def run_on(self, post: Callable[[Step], object], create: Create, transport: Transport, done: Step) -> Posted:
         """Take a create to its end in steps, each of which runs where ``post`` takes it; then call ``done``.
@@ -71,7 +71,7 @@ class Gate(AnyGate):
         wait = GangWait(self, asked)
         wait.thread = threading.get_ident()
         with closing(gang_life(wait, self, may_read=hasattr(transport, "list_quotas"))) as living:
-            drive(living, transport, wait.ledger.block)
+            drive(living, transport, wait.ledger.line.block)
         with wait.held_gang() as gang:
             yield gang
 
@@ -83,7 +83,7 @@ class Gate(AnyGate):
 def drive(living: Life | GangLife, transport: Transport | None, wait: Callable[[Turn], bool]) -> bool:
     """Resume a life with what it asks for, in this thread. Return True once it has ended.
 
-    ``wait`` waits for a turn (True), or sees to it that somebody drives on once it comes (False), and ends this drive.
+    ``wait`` waits for a turn (True), or arranges that another drive follows once it comes (False): this one ends.
     """
     try:
         need = next(living)
@@ -121,7 +121,7 @@ class Posted:
         self._alarm: Callable[[], object] | None = None
 
     def step(self, turn: Turn | None = None) -> None:
-        """Go on until the create waits, or has ended, after ``turn`` has come. A second call for it does nothing."""
+        """Go on after ``turn`` has come, until the create waits or has ended. A second call for it is ignored."""
         awaited, self._awaited = self._awaited, None
         if awaited is not turn:
             self._awaited = awaited
@@ -137,7 +137,7 @@ class Posted:
             if ended:
                 self._life.close()
                 if isinstance(self._create.ledger.attempt(self._done), Failure):
-                    self._done()  # somebody waits for it
+                    self._done()  # once more: its caller waits for this call
 
     def _wait(self, turn: Turn) -> bool:
         ledger, self._awaited = self._create.ledger, turn

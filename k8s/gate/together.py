@@ -35,7 +35,7 @@ class SameKey:
         self._following: dict[str, dict[Unfinished, None]] = {}  # by namespace
 
     def enter(self, create: Unfinished, body_hash: str) -> bool:
-        """Say whether it leads; if not, its ``turn`` is from now on its wait for the create ahead.
+        """Return whether it leads; if not, its ``turn`` is from now on its wait for the create ahead.
 
         Raises ``KeyReusedError`` if it asks for another body than the create ahead of it.
         """
@@ -108,7 +108,7 @@ class FirstList:
         return len(self._namespaces)
 
     def is_listed(self, namespace: str, now: float) -> bool:
-        """Say whether a create need not ask, since the list is fresh; it keeps it so. Needs no lock."""
+        """Return whether a create need not ask, since the list is fresh; it keeps it so. Needs no lock."""
         known = self._namespaces.get(namespace)
         if known is None or isinstance(known, _Listing) or now - known >= self._quiet:
             return False
@@ -116,7 +116,7 @@ class FirstList:
         return True
 
     def ask(self, namespace: str, turn: Turn, now: float, *, watched: bool = False) -> FirstStep:
-        """Say what a create in this namespace does first. For "wait", ``turn`` is its wait for the list.
+        """Return what a create in this namespace does first. For "wait", ``turn`` is its wait for the list.
 
         A create that is to list the quotas ("read") must see to it that ``done`` is called in any case.
         """

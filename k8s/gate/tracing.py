@@ -1,4 +1,4 @@
-"""An observer that makes a span of each create. It needs ``opentelemetry-api``; without an SDK nothing is exported."""
+"""An observer that makes a span of each create. It needs ``opentelemetry-api``; without an SDK no span is exported."""
 
 from __future__ import annotations
 

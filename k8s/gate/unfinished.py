@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.kube.answers.rejections import Rejection
 log = logging.getLogger(__name__)
 
 NO_LIMIT: Final = 10.0**9
-"""Seconds: a longer time limit is none."""
+"""Seconds: a longer time limit counts as no limit."""
 Outcome: TypeAlias = Literal["created", "failed", "timed-out", "cancelled"]
 
 
@@ -62,7 +62,7 @@ class Turn:
         self.wake: Callable[[Turn], object] | None = None
         self.lock: Any = None  # held while a thread blocks
         self.engine: Controller | None = None  # that issued the ticket: after a failure there is another one
-        self.settled = False  # the engine knows how the ticket ended; or somebody has taken the grant
+        self.settled = False  # the engine knows how the ticket ended, or the grant was taken
 
     @property
     def pending(self) -> bool:
@@ -74,9 +74,9 @@ class Unfinished(ABC):
     """A create or a gang, from the moment it was asked for. It has ended once it has an ``answer`` or an ``error``.
 
     ``gate`` is the gate whose caller waits for it, None once the caller has gone; ``thread`` the thread (its ident)
-    that waits or runs the loop that does, None if nothing blocks. ``began``, and ``until``, when its time limit ends
-    (None: it has none), are on the ledger's clock. ``noticed``: a log line has said that it waits. ``noted`` is a
-    subscriber's own. ``follows``: it waits for another create with its key. ``away``: its caller was told to come
+    that waits or runs the loop that does, None if no thread blocks. ``began``, and ``until``, the end of its time limit
+    (None: no limit), are on the ledger's clock. ``noticed``: a log line has reported that it waits. ``noted`` is a
+    subscriber's own. ``follows``: it waits for another create with its key. ``away``: its caller was asked to come
     again, and has not come yet.
     """
 
@@ -126,7 +126,7 @@ class Unfinished(ABC):
     @property
     @abstractmethod
     def create_id(self) -> str:
-        """The id in its object's annotation; empty if it has none."""
+        """The id in its object's annotation, or an empty text."""
 
     @property
     @abstractmethod
@@ -152,7 +152,7 @@ class Unfinished(ABC):
     def wait(self) -> Wait: ...
 
     def gave_up(self, wait: Wait | None) -> str:
-        """Say that its time limit has passed, and what it waited for then, if it did."""
+        """Record that its time limit has passed, and what it waited for then, if it did."""
         why = "" if wait is None else f" ({wait.why})"
         return f"gave up waiting for {self.label} after {self.creation.timeout:g} s, the timeout it was given{why}"
 

@@ -95,7 +95,6 @@ class Authority:
 
     @property
     def made(self) -> datetime:
-        """When it was made."""
         return self.certificate.not_valid_before_utc + _BACKDATED
 
     @property
@@ -173,7 +172,7 @@ def _named(name: str) -> x509.Name:
 
 def _general(name: str) -> x509.GeneralName:
     """Return a host name or an address in the form of a certificate."""
-    with suppress(ValueError):  # then it is a host name, or nothing
+    with suppress(ValueError):  # not an address: perhaps a host name
         return x509.IPAddress(ipaddress.ip_address(name))
     if not _HOST.fullmatch(name.lower()) or name.replace(".", "").isdigit():
         raise CertificatesError(f"{name[:80]!r} is neither a host name nor an address: correct the name for TLS")

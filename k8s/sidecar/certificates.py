@@ -132,7 +132,7 @@ def _removed_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with suppress(OSError):
+        with suppress(OSError):  # the first error is the one to report
             path.unlink()
         raise
 

@@ -71,8 +71,7 @@ def read_address(listen: str, option: str = "--listen") -> Address:
 
 
 def handed_over(name: str) -> socket.socket | None:
-    """Return the listening socket that the parent process, such as systemd, passed under this name; None: there is
-    none.
+    """Return the listening socket that the parent process, such as systemd, passed under this name, if any.
 
     Without names, the first is ``listen``. Connections wait in it while the proxy restarts. The protocol is that of
     sd_listen_fds(3): LISTEN_PID, LISTEN_FDS, LISTEN_FDNAMES. Raises ``BindError`` for any other descriptor.
@@ -168,7 +167,7 @@ def leave_path(path: Path) -> Callable[[], None]:
     ours = _made(path)
 
     def leave() -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # the next start replaces what is left
             if _made(path) == ours:
                 path.unlink()
 

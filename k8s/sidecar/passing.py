@@ -91,7 +91,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Shared:
-    """One for each listener."""
+    """What the connections of one listener share."""
 
     server: ApiServer
     creates: Creates
@@ -158,7 +158,7 @@ class Guest(Protocol):
     address: str
 
     def give_way(self) -> None:
-        """End for another one."""
+        """End, since another connection needs the place."""
 
 
 class Connection(Protocol):
@@ -211,7 +211,7 @@ class Connection(Protocol):
         """End what takes too long; called periodically."""
 
     def drain(self, *, at_once: bool) -> None:
-        """End the connection with its present request; if there is none, with its next one, or at once."""
+        """End the connection after its present request; an idle one after its next request, or ``at_once``."""
 
     def give_way(self) -> None:
         """End for another connection. The caller of a held create is asked to come again."""
@@ -275,7 +275,7 @@ class Passage:
         error = task.exception()
         if error is not None:
             why = str(error) if isinstance(error, Unreachable) else type(error).__name__
-            self._fail(503, f"the API server can't be reached, nothing was sent: {why}", retry_after=1)
+            self._fail(503, f"the API server can't be reached, the request was not sent: {why}", retry_after=1)
             return
         self.blocked = False
         self._connected(task.result())

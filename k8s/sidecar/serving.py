@@ -137,7 +137,7 @@ def keep_memory() -> None:
 
 
 class _Life:
-    """One run."""
+    """One run of the proxy, from its sockets to its exit."""
 
     def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
         self._settings = settings

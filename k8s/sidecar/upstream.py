@@ -200,7 +200,7 @@ _FRESH: Final = 0.005
 
 
 class Unreachable(Exception):  # noqa: N818 - the state, in the words of its sentence
-    """No connection was made, so nothing was sent. The message says why, and is safe to print.
+    """No connection was made, so no request was sent. The message gives the reason, and is safe to print.
 
     ``may_come``: whether one may succeed soon, since the only problem is that the server does not answer.
     """
@@ -481,4 +481,4 @@ class _Asking:
         """The transport has the whole message already."""
 
     def cleared(self) -> None:
-        """Send nothing more anyway."""
+        """Do nothing: a connection that is closing sends no more."""

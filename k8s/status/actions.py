@@ -18,7 +18,7 @@ from backoff_ctrl.k8s.gate.unfinished import Unfinished
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.kube.answers.printing import printable
 
-from .asked import ProblemError
+from .asked import ProblemError, check_sender
 from .token import Token
 
 audit = logging.getLogger("backoff_ctrl.audit")
@@ -42,15 +42,6 @@ _AUDITED: Final = {
 }
 
 
-class NotDoneError(Exception):
-    """It could not be done. ``about`` is the field that is wrong; ``known``: it exists, but its state forbids it."""
-
-    def __init__(self, detail: str, about: str, *, known: bool = False) -> None:
-        super().__init__(detail)
-        self.about = about
-        self.known = known
-
-
 @dataclass(frozen=True, slots=True)
 class Operator:
     """Who acts, as the request says, and why; for the audit line and for the caller of a cancelled create."""
@@ -66,7 +57,7 @@ class Operator:
 
 
 class Actions:
-    """The actions on all gates of a process: each returns what was done, as a sentence, or raises ``NotDoneError``."""
+    """The actions on all gates of a process: each returns what was done, as a sentence, or raises ``ProblemError``."""
 
     def __init__(self, ledgers: Callable[[], Sequence[Ledger]]) -> None:
         """``ledgers`` returns those of this process now."""
@@ -79,9 +70,9 @@ class Actions:
         line = f"{printable(_AUDITED[name].format(**asked))}{operator.words} (from {place})"
         try:
             done: str = getattr(self, f"_{name}")(operator, **asked)
-        except NotDoneError as error:
+        except ProblemError as error:
             audit.warning("not done: %s; %s", line, printable(str(error)))
-            raise ProblemError(409 if error.known else 404, str(error), f"#/body/{error.about}") from None
+            raise
         audit.warning("%s; %s", line, printable(done))
         return done
 
@@ -95,15 +86,15 @@ class Actions:
             return f"quota {quota} of namespace {namespace} is forgotten: {again}"
         if knowing:
             why = f"quota {quota} of namespace {namespace} is watched: what is known of it comes from the API server"
-            raise NotDoneError(why, "quota", known=True)
-        raise NotDoneError(f"no gate knows a quota {quota} in namespace {namespace}", "quota")
+            raise ProblemError(409, why, "#/body/quota")
+        raise ProblemError(404, f"no gate knows a quota {quota} in namespace {namespace}", "#/body/quota")
 
     def _pause(self, _: Operator, namespace: str) -> str:
         """Send no create of a namespace until it is resumed: they wait, up to their limits. Sent ones continue."""
         enforcing = [each for each in self._ledgers() if each.mode(namespace) == "enforce"]
         if not enforcing:
             why = f"namespace {namespace} is not in the mode enforce: its creates are sent whatever the gate decides"
-            raise NotDoneError(why, "namespace", known=True)
+            raise ProblemError(409, why, "#/body/namespace")
         for ledger in enforcing:
             ledger.halt(namespace, halted=True)
         return f"creates in namespace {namespace} wait until you resume it"
@@ -111,7 +102,7 @@ class Actions:
     def _resume(self, _: Operator, namespace: str) -> str:
         paused = [each for each in self._ledgers() if each.is_halted(namespace)]
         if not paused:
-            raise NotDoneError(f"namespace {namespace} is not paused", "namespace", known=True)
+            raise ProblemError(409, f"namespace {namespace} is not paused", "#/body/namespace")
         for ledger in paused:
             ledger.halt(namespace, halted=False)
         return f"creates in namespace {namespace} continue"
@@ -121,7 +112,7 @@ class Actions:
         ledger, found = self._waiting(id)
         request = found.request
         if request is None or not ledger.prioritize(request, priority):
-            raise NotDoneError(f"{found.label} does not wait in line any more", "id", known=True)
+            raise ProblemError(409, f"{found.label} does not wait in line any more", "#/body/id")
         found.creation.priority = priority
         return f"{found.label} has priority {priority} now, and place {found.wait().place} in line"
 
@@ -136,11 +127,10 @@ class Actions:
             for each in ledger.under_way():
                 if create and each.create_id == create:
                     if not each.waits:
-                        raise NotDoneError(f"{each.label} does not wait: it is being sent", "id", known=True)
+                        raise ProblemError(409, f"{each.label} does not wait: it is being sent", "#/body/id")
                     return ledger, each
-        raise NotDoneError(
-            f"no create with the id {create!r} is under way here: /v1/waiting has all, and backoff-ctrl waiting", "id"
-        )
+        why = f"no create with the id {create!r} is under way here: /v1/waiting has all, and backoff-ctrl waiting"
+        raise ProblemError(404, why, "#/body/id")
 
 
 def _knows(ledger: Ledger, namespace: str, quota: str) -> bool:
@@ -150,16 +140,12 @@ def _knows(ledger: Ledger, namespace: str, quota: str) -> bool:
 
 def check_operator(headers: Mapping[str, str], token: Token | None) -> None:
     """Refuse web pages, and requests without the token; without a ``token`` nobody may act. Raises ``ProblemError``."""
-    origin = headers.get("origin")
-    if origin is not None and origin not in (f"http://{headers.get('host')}", f"https://{headers.get('host')}"):
-        raise ProblemError(403, f"web pages of {origin!r} can't act here", "#/headers/Origin")
+    check_sender(headers.get("host"), headers.get("origin"), hosts=None, acts=True)
     if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise ProblemError(403, "web pages of other sites can't act here", "#/headers/Sec-Fetch-Site")
     if token is None:
         raise ProblemError(403, "actions are disabled here: there is no token", "#/headers/Authorization")
-    if not token.allows(headers.get("authorization", "")):
-        why = f"actions need the header Authorization: Bearer TOKEN; it is in {token.where}"
-        raise ProblemError(401, why, "#/headers/Authorization")
+    token.check(headers.get("authorization", ""))
 
 
 def read_action(content_type: str, body: bytes, needed: Mapping[str, type]) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from aiohttp import web
 
-from .asked import ProblemError
+from .asked import ProblemError, check_sender
 from .bodies import too_large
 from .connections import Connection, response_of
-from .conversation import PIECE, Answer, Sent, check_head, in_blocks, problem, read, target_of
+from .conversation import PIECE, Answer, Sent, in_blocks, problem, read, target_of
 from .endpoints import find
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ class Answering:
         connection = cast(Connection, request.protocol)
         response: web.StreamResponse
         try:
-            check_head(request.version.major, host, request.headers.get("Origin"), self._hosts)
+            if request.version.major != 1:
+                raise ProblemError(505, "this server speaks HTTP/1.1")  # noqa: TRY301 - all problems are answered here
+            check_sender(host, request.headers.get("Origin"), hosts=self._hosts, acts=False)
             endpoint, in_path = find(request.method, path)
             asked = read(endpoint, query, in_path)
             headers = {name.lower(): value for name, value in request.headers.items()}

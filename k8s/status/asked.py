@@ -1,15 +1,17 @@
-"""What is asked of the status API, checked: query parameters, cursors; and the problems that wrong ones lead to."""
+"""What is asked of the status API, checked: sender, query parameters, cursors; and the problems with wrong ones."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, Final, TypeVar, get_type_hints
 from urllib.parse import parse_qsl
+
+from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback, name_of
 
 from .shapes import Pointed, Problem
 
@@ -27,6 +29,7 @@ CURSORS: Final[dict[str, list[type]]] = {
     "tasks": [int],
 }
 """What a cursor of each list holds: the gate's number, then the place of the last item."""
+WRONG_CURSOR: Final = "after must be the next of an earlier page of this list, unchanged"
 _TITLES: Final = {
     400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
     408: "Request Timeout", 409: "Conflict",
@@ -61,6 +64,24 @@ def parameter(words: str, default: Any = None, *, in_path: bool = False, one_of:
     return field(metadata=metadata) if in_path else field(default=default, metadata=metadata)
 
 
+def check_sender(host: str | None, origin: str | None, *, hosts: Container[str] | None, acts: bool) -> None:
+    """Raise ``ProblemError`` for a request to a server of this machine by another name, and for pages of other sites.
+
+    A web page could post to loopback, or rebind a name to it. ``hosts`` are names of this machine beside loopback;
+    None: the server is for other machines, too. A request that ``acts`` may come from pages of this very server alone.
+    """
+    if hosts is not None and (host is None or not (is_loopback(host) or name_of(host) in hosts)):
+        raise ProblemError(
+            403,
+            f"this server answers for localhost only, not for {(host or '')[:200]!r}: reach it through kubectl "
+            "port-forward",
+            "#/headers/Host",
+        )
+    page = host_of(origin or "")
+    if origin is not None and ((acts and page != host) or (hosts is not None and not is_loopback(page))):
+        raise ProblemError(403, f"this server does not answer web pages of {origin[:200]!r}", "#/headers/Origin")
+
+
 def read_query(shape: Callable[..., Query], query: str, **in_path: str) -> Query:
     """Read the query of a URL, and the parameters in its path. Raises ``ProblemError`` for what ``shape`` has not."""
     given, types = check_query(shape, query), types_of(shape)
@@ -82,10 +103,15 @@ def check_query(shape: Any, query: str) -> dict[str, str]:
 
 def read_value(name: str, kind: type, text: str) -> Any:
     """Return the value of a parameter of this kind. Raises ``ProblemError``."""
+    pointer = f"#/query/{name}"
     if kind is int:
-        return _limit(name, text)
+        if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
+            raise ProblemError(400, f"{name} must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", pointer)
+        return int(text)
     if kind is bool:
-        return _flag(name, text)
+        if text not in ("true", "false", ""):
+            raise ProblemError(400, f"{name} must be true or false, not {text!r}", pointer)
+        return text == "true"
     return text if name == "after" else text or None  # an empty filter filters nothing
 
 
@@ -111,18 +137,6 @@ def _pairs(query: str) -> dict[str, str]:
     return found
 
 
-def _limit(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or not 1 <= int(text) <= LIMIT_MAX:
-        raise ProblemError(400, f"{name} must be a whole number from 1 to {LIMIT_MAX}, not {text!r}", f"#/query/{name}")
-    return int(text)
-
-
-def _flag(name: str, text: str) -> bool:
-    if text not in ("true", "false", ""):
-        raise ProblemError(400, f"{name} must be true or false, not {text!r}", f"#/query/{name}")
-    return text == "true"
-
-
 def cursor(kind: str, where: list[Any]) -> str:
     """Write a cursor: opaque to callers, stateless here."""
     text = json.dumps([kind, *where], separators=(",", ":"))
@@ -139,9 +153,7 @@ def read_cursor(text: str | None, kind: str) -> list[Any] | None:
         if types != CURSORS[kind]:
             raise ValueError  # noqa: TRY301 - every way of being wrong has one answer
     except (ValueError, binascii.Error, RecursionError):
-        raise ProblemError(
-            400, "after must be the next of an earlier page of this list, unchanged", "#/query/after"
-        ) from None
+        raise ProblemError(400, WRONG_CURSOR, "#/query/after") from None
     where: list[Any] = found[1:]
     return where
 

@@ -7,7 +7,8 @@ by a JSON Pointer.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.field_paths import _walk
@@ -74,10 +75,14 @@ def checked_name(name: str, pointer: str) -> str:
     return name
 
 
-def malformed(error: FieldError, manifest: Mapping[str, Any]) -> ProblemError:
-    """Return the problem for a manifest with a field that is wrong: the error's message begins with its path."""
-    path, colon, _ = str(error).partition(": ")
-    known = bool(colon) and " " not in path and path != "manifest"
-    steps = [str(step) for step, _ in _walk(path, manifest)] if known else []
-    pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
-    return ProblemError(422, str(error), f"#/body{pointer}")
+@contextmanager
+def fields_of(manifest: Mapping[str, Any]) -> Iterator[None]:
+    """Raise an error of a manifest's field as the problem that points to it: its message begins with its path."""
+    try:
+        yield
+    except FieldError as error:
+        path, colon, _ = str(error).partition(": ")
+        known = bool(colon) and " " not in path and path != "manifest"
+        steps = [str(step) for step, _ in _walk(path, manifest)] if known else []
+        pointer = "".join("/" + step.replace("~", "~0").replace("/", "~1") for step in steps)
+        raise ProblemError(422, str(error), f"#/body{pointer}") from None

@@ -63,7 +63,7 @@ class ClientError(BackoffError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     https: bool
     host: str
     port: int
@@ -86,7 +86,7 @@ class Place:
         return printable(f"http{'s' if self.https else ''}://{self.listen}{self.path}")
 
 
-def find_place(gate: str | None) -> Place:
+def find_instance(gate: str | None) -> Address:
     """Return the instance to ask. Raises ``ClientError``, naming the option or the variable."""
     if gate is not None:
         return read_url(gate)
@@ -97,10 +97,10 @@ def find_place(gate: str | None) -> Place:
         raise ClientError(printable(f"{STATUS}: {error}")) from None
     if not port:
         raise ClientError(f"{STATUS}={listen} lets the program choose a port: its log says which; name it with --gate")
-    return Place(https=False, host=host, port=port, path="")
+    return Address(https=False, host=host, port=port, path="")
 
 
-def read_url(text: str, option: str = "--gate") -> Place:
+def read_url(text: str, option: str = "--gate") -> Address:
     """Read an instance's URL; ``http://`` may be left out. Raises ``ClientError``, naming the option."""
     shown = printable(without_passwords(text))
     try:
@@ -114,7 +114,7 @@ def read_url(text: str, option: str = "--gate") -> Place:
         raise ClientError(f'{option}: "{shown}" is not the URL of an instance: write one such as {EXAMPLE}')
     _refuse_extras(parts, shown, option)
     https = parts.scheme == "https"
-    return Place(https, host, port or (443 if https else 80), parts.path.rstrip("/").removesuffix("/v1"))
+    return Address(https, host, port or (443 if https else 80), parts.path.rstrip("/").removesuffix("/v1"))
 
 
 def token_in(file: str, hint: str) -> str:
@@ -240,7 +240,7 @@ class RefusedError(ClientError):
 class Instance:
     """A running instance. It is never reached through a proxy: those of the environment are for other hosts."""
 
-    def __init__(self, place: Place, timeout: float, token: str = "") -> None:
+    def __init__(self, place: Address, timeout: float, token: str = "") -> None:
         """``timeout``: seconds for each answer, name resolution and connecting included. ``token``: for actions."""
         self.place = place
         self._timeout = timeout

@@ -19,7 +19,7 @@ from .conversation import Answer, problem
 from .endpoints import other_method
 
 if TYPE_CHECKING:
-    from .decisions import Told
+    from .decisions import KeptDecision
     from .streams import Streams
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ HEADERS_OF_STREAM: Final = {"Cache-Control": "no-store"}
 class Connections:
     """The open connections of one server. They belong to its loop."""
 
-    def __init__(self, streams: Streams[Told], patience: float, stalled: float) -> None:
+    def __init__(self, streams: Streams[KeptDecision], patience: float, stalled: float) -> None:
         """Drop a client that takes nothing for ``patience`` seconds, or a listener for ``stalled``."""
         self.streams = streams
         self.patience = patience

@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import AsyncGenerator, Container, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
-
-from backoff_ctrl.k8s.kube.cluster.address import host_of, is_loopback, name_of
 
 from .asked import ProblemError, read_query
 from .endpoints import Endpoint
@@ -78,23 +76,6 @@ def target_of(target: str, host: str | None) -> tuple[str | None, str, str]:
         target = slash + rest
     path, _, query = target.partition("?")
     return host, path, query
-
-
-def check_head(version: int, host: str | None, origin: str | None, hosts: Container[str]) -> None:
-    """Raise ``ProblemError`` for a request that is not for this machine; ``hosts`` are answered as if they were.
-
-    A web page could post to loopback or rebind a name to it. So pages of other sites are refused, too.
-    """
-    if version != 1:
-        raise ProblemError(505, "this server speaks HTTP/1.1")
-    if host is None or not (is_loopback(host) or name_of(host) in hosts):
-        raise ProblemError(
-            403,
-            f"this server answers for localhost only, not for {host!r}: reach it through kubectl port-forward",
-            "#/headers/Host",
-        )
-    if origin is not None and not is_loopback(host_of(origin)):
-        raise ProblemError(403, f"this server does not answer web pages of {origin!r}", "#/headers/Origin")
 
 
 def read(endpoint: Endpoint, query: str, in_path: str) -> Any:

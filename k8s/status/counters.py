@@ -10,6 +10,8 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from backoff_ctrl.engine.facts.quotas import ObservedQuota
@@ -37,58 +39,49 @@ class Histogram:
 
     __slots__ = ("bounds", "counts", "sum")
 
-    def __init__(self, bounds: Sequence[float]) -> None:
+    def __init__(self, bounds: Sequence[float], counts: Sequence[int] = (), total: float = 0.0) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
+        self.counts = list(counts) or [0] * (len(bounds) + 1)
+        self.sum = total
 
     def add(self, value: float) -> None:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def copy(self) -> Histogram:
-        """Return a copy that no longer changes."""
-        copied = Histogram(self.bounds)
-        copied.counts, copied.sum = self.counts.copy(), self.sum
-        return copied
+    def __copy__(self) -> Histogram:
+        return Histogram(self.bounds, self.counts, self.sum)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        counts = [one + another for one, another in zip(self.counts, other.counts, strict=True)]
+        return Histogram(self.bounds, counts, self.sum + other.sum)
 
 
+@dataclass(slots=True)
 class NamespaceCounts:
     """What was counted in one namespace."""
 
-    __slots__ = ("attempts", "creates", "declines", "probes", "refusals", "saved", "shadow", "waits")
+    creates: Counter[tuple[str, str]] = field(default_factory=Counter)  # ended, by kind and outcome
+    attempts: Counter[tuple[str, str]] = field(default_factory=Counter)  # by kind, and lane or "created"
+    declines: Counter[str] = field(default_factory=Counter)  # by reason
+    refusals: Counter[tuple[str, str]] = field(default_factory=Counter)  # by quota and resource
+    probes: Counter[str] = field(default_factory=Counter)  # passed, refused, or undecided
+    shadow: Counter[str] = field(default_factory=Counter)
+    waits: Histogram | None = None  # of creates that waited
+    saved: int = 0
 
-    def __init__(self) -> None:
-        self.creates: Counter[tuple[str, str]] = Counter()  # ended, by kind and outcome
-        self.attempts: Counter[tuple[str, str]] = Counter()  # by kind, and lane or "created"
-        self.declines: Counter[str] = Counter()  # by reason
-        self.refusals: Counter[tuple[str, str]] = Counter()  # by quota and resource
-        self.probes: Counter[str] = Counter()  # passed, refused, or undecided
-        self.shadow: Counter[str] = Counter()
-        self.waits: Histogram | None = None  # of creates that waited
-        self.saved = 0
-
-    def copy(self) -> NamespaceCounts:
-        """Return a copy that no longer changes."""
-        copied = NamespaceCounts()
-        for name in ("creates", "attempts", "declines", "refusals", "probes", "shadow"):
-            setattr(copied, name, getattr(self, name).copy())
-        copied.waits = self.waits and self.waits.copy()
-        copied.saved = self.saved
-        return copied
+    def __copy__(self) -> NamespaceCounts:
+        return NamespaceCounts(*(copy(getattr(self, each.name)) for each in fields(self)))
 
 
+@dataclass(slots=True)
 class _Wait:
     """What is remembered of a create that waits or has waited."""
 
-    __slots__ = ("declined", "refused", "since", "total", "waited")
-
-    def __init__(self) -> None:
-        self.since: float | None = None  # it is in line since then
-        self.total = 0.0  # seconds in line before that
-        self.refused = 0  # sends that a quota refused
-        self.waited = False
-        self.declined = False  # the engine refused it
+    since: float | None = None  # it is in line since then
+    total: float = 0.0  # seconds in line before that
+    refused: int = 0  # sends that a quota refused
+    waited: bool = False
+    declined: bool = False  # the engine refused it
 
 
 class Counters(Subscriber):
@@ -129,7 +122,7 @@ class Counters(Subscriber):
         """Return a copy of what was counted in a namespace."""
         with self._lock:
             found = self.namespaces.get(namespace)
-            return NamespaceCounts() if found is None else found.copy()
+            return NamespaceCounts() if found is None else copy(found)
 
     def names(self) -> list[str]:
         """Return the namespaces in which something was counted, the first one first."""
@@ -139,7 +132,7 @@ class Counters(Subscriber):
     def histograms(self) -> tuple[Histogram, Histogram]:
         """Return copies of the histograms of decisions and of wakes."""
         with self._lock:
-            return self.decisions.copy(), self.wakes.copy()
+            return copy(self.decisions), copy(self.wakes)
 
     # -- called by the gate ---------
 

@@ -21,7 +21,7 @@ KEPT: Final = 4096
 """Decisions kept: about 1 MB."""
 
 
-class Told(NamedTuple):
+class KeptDecision(NamedTuple):
     """One decision as it is kept. ``at`` is Unix time; a field without a value is empty or None."""
 
     seq: int
@@ -97,14 +97,14 @@ class Ring(Generic[T]):
         return Read(decisions, max(0, oldest - 1 - seq))
 
 
-class Decisions(Ring[Told]):
+class Decisions(Ring[KeptDecision]):
     """The decisions of the gates of this process."""
 
     def tell(self, at: float, gate: str, event: Event, subject: tuple[str, str, str, str], **more: object) -> None:
-        """Append a decision on ``subject``: id, namespace, kind and name. ``more`` are further fields of ``Told``."""
-        self.append(lambda seq: Told(seq, at, gate, event, *subject, **more))  # type: ignore[arg-type]  # by name
+        """Append a decision on ``subject``: id, namespace, kind and name. ``more`` are further fields."""
+        self.append(lambda seq: KeptDecision(seq, at, gate, event, *subject, **more))  # type: ignore[arg-type]  # by name
 
-    def of(self, create: str) -> tuple[list[Told], bool]:
+    def of(self, create: str) -> tuple[list[KeptDecision], bool]:
         """Return what is kept of one create, and whether older decisions were forgotten."""
         with self._lock:
             every = list(self._kept)

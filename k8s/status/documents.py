@@ -4,46 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from backoff_ctrl.engine.facts.quantities import quantity
 from backoff_ctrl.engine.gangs.gang import Reservation
 from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
-from backoff_ctrl.engine.look.looking import Blocker as Found
-from backoff_ctrl.engine.look.looking import WaitingSnapshot
+from backoff_ctrl.engine.look.looking import Blocker, WaitingSnapshot
 from backoff_ctrl.k8s.gate.creates.creation import Creation, owner_of
 from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY
 from backoff_ctrl.k8s.kube.answers.fields import labels_of
 
-from .asked import ProblemError, cursor
-from .decisions import Told
-from .shapes import (
-    Block,
-    Blocker,
-    Ceiling,
-    Counted,
-    Decision,
-    Gate,
-    Namespace,
-    Overload,
-    Owner,
-    Page,
-    PolicyDocument,
-    RequestHistory,
-    Shadow,
-    Waiting,
-    Watch,
-)
+from . import shapes
+from .asked import ProblemError, cursor, read_cursor
+from .counters import Histogram, NamespaceCounts
+from .decisions import KeptDecision
+from .endpoints import Nothing, OfCeilings, OfNamespace, OfPage, OfRequest
 from .slices import sliced
-from .sources import Source, shown
+from .sources import Source, ceilings_of, shown
 
 _Item = TypeVar("_Item")
+After: TypeAlias = tuple[Any, ...]
+"""A place in a list: the number of a gate, a namespace, and what follows in it."""
 
 
 class Documents:
-    """The documents of one process: of each gate in it."""
+    """The documents of one process, of each gate in it: a method for each row of ``endpoints`` with a shape."""
 
     def __init__(self, sources: Sequence[Source], version: str) -> None:
         """``sources`` may change later."""
@@ -52,65 +41,55 @@ class Documents:
 
     # -- ceilings ---------
 
-    def ceilings(self, where: Mapping[str, str | None], after: list[Any] | None, limit: int) -> Page[Ceiling]:
-        """Return a page of ceilings; ``where`` holds ``namespace``, ``quota`` and ``resource``, or None for all."""
-        items = self._ceilings(where, tuple(after) if after else (0, "", "", ""))
-        return self._page("ceilings", items, limit)
+    def ceilings(self, query: OfCeilings) -> shapes.Page[shapes.Ceiling]:
+        return self._page("ceilings", query, partial(self._ceilings, query))
 
-    def _ceilings(self, where: Mapping[str, str | None], after: tuple[Any, ...]) -> Iterator[tuple[list[Any], Ceiling]]:
-        for number, source, namespace, begins in self._namespaces(where.get("namespace"), after):
+    def _ceilings(self, query: OfCeilings, after: After) -> Iterator[tuple[list[Any], shapes.Ceiling]]:
+        for number, source, namespace, begins in self._namespaces(query.namespace, after):
             found = source.namespace(namespace)
             if found is None:
                 continue
             snapshot, now = found
             blocked = source.tally(namespace).blocked if snapshot.waiting else {}
-            for quota, resources in sorted(snapshot.quotas.items()):
-                if where.get("quota") not in (None, quota):
-                    continue
-                for resource, ceiling in sorted(resources.items()):
-                    if where.get("resource") not in (None, resource) or (begins and (quota, resource) <= after[2:4]):
-                        continue
-                    key = (namespace, quota, resource)
-                    waiting = blocked.get((quota, resource), 0)
-                    yield [number, *key], ceiling_item(source, key, ceiling, now, waiting)
+            for key, ceiling in sorted(ceilings_of(snapshot), key=lambda each: each[0]):
+                if query.takes(*key) and not (begins and key <= after[2:4]):
+                    item = ceiling_item(source, (namespace, *key), ceiling, now, blocked.get(key, 0))
+                    yield [number, namespace, *key], item
 
     # -- who waits ---------
 
-    def waiting(self, namespace: str | None, after: list[Any] | None, limit: int) -> Page[Waiting]:
+    def waiting(self, query: OfNamespace) -> shapes.Page[shapes.Waiting]:
         """Return a page of waiting creates: by namespace, in the order of its line."""
-        return self._page("waiting", self._waiting(namespace, tuple(after) if after else (0, ""), limit + 1), limit)
+        return self._page("waiting", query, partial(self._waiting, query))
 
-    def _waiting(
-        self, namespace: str | None, after: tuple[Any, ...], limit: int
-    ) -> Iterator[tuple[list[Any], Waiting]]:
-        for number, source, name, begins in self._namespaces(namespace, after):
+    def _waiting(self, query: OfNamespace, after: After) -> Iterator[tuple[list[Any], shapes.Waiting]]:
+        for number, source, name, begins in self._namespaces(query.namespace, after):
             place = (after[2], after[3]) if begins else None
-            for each in source.waiting(name, place, limit):
-                create = source.ledger.waiter_of(each.request)
+            for each in source.waiting(name, place, query.limit + 1):
+                create = source.ledger.line.waiter_of(each.request)
                 if create is not None:  # else it was admitted meanwhile
                     yield [number, name, *each.place], waiting_item(source, create, each)
             for follower, behind in source.followers(name, place):
-                yield [number, name, *behind], following_item(source, follower)
+                yield [number, name, *behind], waiting_item(source, follower, None)
 
-    def request(self, id: str) -> RequestHistory:  # noqa: A002 - what the URL calls it
+    def request(self, query: OfRequest) -> shapes.RequestHistory:
         """Return one create's history. Raises ``ProblemError`` for an unknown create."""
         for source in self.sources:
-            told, forgotten = source.counters.ring.of(id)
-            create = next((each for each in sliced(source.ledger.under_way()) if each.create_id == id), None)
+            told, forgotten = source.counters.ring.of(query.id)
+            create = next((each for each in sliced(source.ledger.under_way()) if each.create_id == query.id), None)
             if not told and create is None:
                 continue
             begun = bool(told) and told[0].event in ("waits", "created")
-            kind, namespace, name = subject_of(told, create)
-            over = create is None
+            made = None if create is None else create.creation
             item = None if create is None else self._waits_now(source, create)
-            return RequestHistory(
+            return shapes.RequestHistory(
                 as_of=self.as_of(),
-                id=id,
+                id=query.id,
                 gate=source.name,
-                namespace=namespace,
-                kind=kind,
-                name=name,
-                state="over" if over else "sent" if item is None else "waiting",
+                namespace=told[-1].namespace if made is None else made.namespace,
+                kind=told[-1].kind if made is None else made.resource,
+                name=told[-1].name if made is None else made.name,
+                state="over" if made is None else "sent" if item is None else "waiting",
                 waiting=item,
                 history=[decision(each) for each in told],
                 complete=begun or not forgotten,
@@ -119,9 +98,9 @@ class Documents:
             404, "no create with this id waits here, and none of the last decisions is about it", "#/path/id"
         )
 
-    def _waits_now(self, source: Source, create: Any) -> Waiting | None:
+    def _waits_now(self, source: Source, create: Any) -> shapes.Waiting | None:
         if create.follows:
-            return following_item(source, create)
+            return waiting_item(source, create, None)
         request = create.request
         if request is None or request.state != "waiting":
             return None
@@ -131,53 +110,50 @@ class Documents:
 
     # -- namespaces, overload, policy, gates ---------
 
-    def namespaces(self, after: list[Any] | None, limit: int) -> Page[Namespace]:
-        start = tuple(after) if after else (0, "")
-        found = (
-            ([number, name], namespace_item(source, name))
-            for number, source, name, begins in self._namespaces(None, start)
-            if not begins
-        )
-        return self._page("namespaces", found, limit)
+    def namespaces(self, query: OfPage) -> shapes.Page[shapes.Namespace]:
+        return self._page("namespaces", query, self._namespace_items)
 
-    def overload(self) -> Page[Overload]:
+    def _namespace_items(self, after: After) -> Iterator[tuple[list[Any], shapes.Namespace]]:
+        for number, source, name, begins in self._namespaces(None, after):
+            if not begins:
+                yield [number, name], namespace_item(source, name)
+
+    def overload(self, _: Nothing) -> shapes.Page[shapes.Overload]:
         """Return all overload windows. There are few: one for a server, credential and priority level."""
         items = []
         for source in self.sources:
             windows, now = source.flows()
             for flow, window in windows:
-                server, _, level = flow.partition("|")[0], *flow.rpartition("|")[1:]
+                server, level = flow.partition("|")[0], flow.rpartition("|")[2]
                 paused = source.clock.text(now + window.closed_for) if window.closed_for else None
-                items.append(
-                    Overload(flow_name(flow), server, level or None, round(window.size, 3), window.in_flight, paused)
-                )
-        return Page(self.as_of(), items)
+                size = round(window.size, 3)
+                items.append(shapes.Overload(flow_name(flow), server, level or None, size, window.in_flight, paused))
+        return shapes.Page(self.as_of(), items)
 
-    def policy(self) -> PolicyDocument:
+    def policy(self, _: Nothing) -> shapes.PolicyDocument:
         """Return the settings in force: those of the first gate, and the modes of all namespaces known."""
         if not self.sources:
-            return PolicyDocument(self.as_of(), {}, {})
+            return shapes.PolicyDocument(self.as_of(), {}, {})
         source = self.sources[0]
-        settings = dataclasses.asdict(source.ledger.policy)
-        modes = {name: source.ledger.mode(name) for name in source.namespaces()}
-        return PolicyDocument(self.as_of(), {"*": source.ledger.mode("*"), **modes}, settings)
+        modes = {name: source.ledger.mode(name) for name in ("*", *source.namespaces())}
+        return shapes.PolicyDocument(self.as_of(), modes, dataclasses.asdict(source.ledger.policy))
 
-    def gates(self) -> Page[Gate]:
-        return Page(self.as_of(), [self._gate(source) for source in self.sources])
+    def gates(self, _: Nothing) -> shapes.Page[shapes.Gate]:
+        return shapes.Page(self.as_of(), [self._gate(source) for source in self.sources])
 
-    def _gate(self, source: Source) -> Gate:
+    def _gate(self, source: Source) -> shapes.Gate:
         counts = source.ledger.counts
         windows, _ = source.flows()
-        return Gate(
+        return shapes.Gate(
             gate=source.name,
             server=source.server,
             version=self.version,
             started_at=shown(source.counters.started),
-            namespaces=source.size,
+            namespaces=source.ledger.controller.size,
             waiting=counts.waiting,
             in_flight=sum(window.in_flight for _, window in windows),
             failed_open=counts.failed_open,
-            settle_seconds=round(source.settle_time(), 6),
+            settle_seconds=round(source.ledger.controller.settle_time, 6),
         )
 
     # -- pages ---------
@@ -185,7 +161,7 @@ class Documents:
     def as_of(self) -> str:
         return shown(self.sources[0].clock.wall() if self.sources else 0.0)
 
-    def _namespaces(self, only: str | None, after: tuple[Any, ...]) -> Iterator[tuple[int, Source, str, bool]]:
+    def _namespaces(self, only: str | None, after: After) -> Iterator[tuple[int, Source, str, bool]]:
         """Yield gate by gate the namespaces from ``after`` on; the flag marks the one of ``after`` itself."""
         first, name = int(after[0]), str(after[1])
         for number, source in islice(enumerate(self.sources), first, None):
@@ -198,10 +174,17 @@ class Documents:
             for each in source.namespaces(name if number == first else ""):
                 yield number, source, each, False
 
-    def _page(self, kind: str, items: Iterable[tuple[list[Any], _Item]], limit: int) -> Page[_Item]:
-        found = list(islice(items, limit + 1))
-        following = cursor(kind, found[limit - 1][0]) if len(found) > limit else None
-        return Page(self.as_of(), [item for _, item in found[:limit]], following)
+    def _page(
+        self,
+        kind: str,
+        query: OfCeilings | OfNamespace | OfPage,
+        items: Callable[[After], Iterable[tuple[list[Any], _Item]]],
+    ) -> shapes.Page[_Item]:
+        """Return a page of the ``items`` behind a place. Raises ``ProblemError`` for a cursor of another list."""
+        after = read_cursor(query.after, kind)
+        found = list(islice(items((0, "") if after is None else tuple(after)), query.limit + 1))
+        following = cursor(kind, found[query.limit - 1][0]) if len(found) > query.limit else None
+        return shapes.Page(self.as_of(), [item for _, item in found[: query.limit]], following)
 
 
 LABELS_MAX: Final = 64
@@ -209,15 +192,15 @@ LABELS_MAX: Final = 64
 
 def ceiling_item(
     source: Source, key: tuple[str, str, str], found: CeilingSnapshot, now: float, waiting: int
-) -> Ceiling:
+) -> shapes.Ceiling:
     """Return one ceiling; ``waiting`` creates wait for it."""
     resource = key[2]
     text = source.clock.text
     block = None
     if found.block is not None:
         due = None if found.next_probe is None else text(now + found.next_probe)
-        block = Block(found.block, found.attempts, due)
-    return Ceiling(
+        block = shapes.Block(found.block, found.attempts, due)
+    return shapes.Ceiling(
         *key,
         limited=quantity(found.limited, resource),
         used=quantity(found.used, resource),
@@ -234,39 +217,25 @@ def ceiling_item(
     )
 
 
-def waiting_item(source: Source, create: Any, each: WaitingSnapshot) -> Waiting:
-    why, text = each.why, source.clock.text
-    return _waiting_item(
-        source,
-        create,
-        since=text(each.request.joined) or "",
-        place=why.place,
-        reason=why.reason,
-        blockers=list(map(blocker_item, each.blockers)),
-        next_probe_at=None if why.next_probe is None else text(each.at + why.next_probe),
-        estimated_at=None if why.estimate is None else text(each.at + why.estimate),
-        estimated_by=None if why.latest is None else text(each.at + why.latest),
-    )
-
-
-def blocker_item(found: Found) -> Blocker:
-    """Return one ceiling that a create waits for."""
-    amounts = (found.asked, max(0, found.left), found.limited)  # a probe in flight holds more than there is
-    return Blocker(found.quota, found.resource, *(quantity(amount, found.resource) for amount in amounts))
-
-
-def following_item(source: Source, create: Any) -> Waiting:
-    """Return a create that waits for another one with its key, and has no place in line."""
-    since = source.clock.text(create.began) or ""
-    return _waiting_item(
-        source, create, since=since, place=None, reason=SAME_KEY, blockers=[], next_probe_at=None, estimated_at=None
-    )
-
-
-def _waiting_item(source: Source, create: Any, **waits: Any) -> Waiting:
-    """Return a create, and how it waits."""
-    creation = create.creation
-    return Waiting(
+def waiting_item(source: Source, create: Any, found: WaitingSnapshot | None) -> shapes.Waiting:
+    """Return a create that waits. None: for another one with its key, without a place in line."""
+    creation, text = create.creation, source.clock.text
+    waits: dict[str, Any] = {
+        "since": text(create.began) or "", "place": None, "reason": SAME_KEY, "blockers": [], "next_probe_at": None,
+        "estimated_at": None,
+    }  # fmt: skip
+    if found is not None:
+        why, at = found.why, found.at
+        waits = {
+            "since": text(found.request.joined) or "",
+            "place": why.place,
+            "reason": why.reason,
+            "blockers": list(map(blocker_item, found.blockers)),
+            "next_probe_at": None if why.next_probe is None else text(at + why.next_probe),
+            "estimated_at": None if why.estimate is None else text(at + why.estimate),
+            "estimated_by": None if why.latest is None else text(at + why.latest),
+        }
+    return shapes.Waiting(
         id=create.create_id,
         gate=source.name,
         namespace=creation.namespace,
@@ -280,6 +249,12 @@ def _waiting_item(source: Source, create: Any, **waits: Any) -> Waiting:
     )
 
 
+def blocker_item(found: Blocker) -> shapes.Blocker:
+    """Return one ceiling that a create waits for."""
+    amounts = (found.asked, max(0, found.left), found.limited)  # a probe in flight holds more than there is
+    return shapes.Blocker(found.quota, found.resource, *(quantity(amount, found.resource) for amount in amounts))
+
+
 def _gang(create: Any) -> str | None:
     """Return the name of the gang that a create is a member of, or of the waiting gang itself."""
     gang = create.creation.gang
@@ -288,48 +263,45 @@ def _gang(create: Any) -> str | None:
     return create.creation.name if isinstance(create.request, Reservation) else None
 
 
-def namespace_item(source: Source, name: str) -> Namespace:
-    found = source.namespace(name)
-    snapshot, now = found if found is not None else (None, 0.0)
-    oldest = None if snapshot is None or snapshot.oldest is None else now - snapshot.oldest
-    brake = None if snapshot is None else snapshot.brake
-    slowed = brake is not None and brake.closed_for > 0
-    return Namespace(
+_UNKNOWN: Final = NamespaceSnapshot(
+    quotas={}, observing=False, ends_told=False, waiting=0, oldest=None, seats=0, outstanding=0, answered_holds=0,
+    unproven=0, unproven_window=0, release_gap=0.0, brake=None, overtakings=0, stale={},
+)  # fmt: skip
+"""Of a namespace that the engine knows nothing of."""
+
+
+def namespace_item(source: Source, name: str) -> shapes.Namespace:
+    snapshot, now = source.namespace(name) or (_UNKNOWN, 0.0)
+    brake, text = snapshot.brake, source.clock.text
+    return shapes.Namespace(
         namespace=name,
         mode=source.ledger.mode(name),
-        watch=_watch(source, name),
-        waiting=(0 if snapshot is None else snapshot.waiting) + len(source.followers(name)),
-        oldest_since=source.clock.text(oldest),
-        in_flight=0 if snapshot is None else snapshot.outstanding,
-        quotas=0 if snapshot is None else len(snapshot.quotas),
-        holding=snapshot is not None and _holds(snapshot),
+        watch=watch_of(source, name),
+        waiting=snapshot.waiting + len(source.followers(name)),
+        oldest_since=None if snapshot.oldest is None else text(now - snapshot.oldest),
+        in_flight=snapshot.outstanding,
+        quotas=len(snapshot.quotas),
+        holding=any(ceiling.held or ceiling.reserved for _, ceiling in ceilings_of(snapshot)),
         paused=source.ledger.is_halted(name),
-        slowed_until=source.clock.text(now + brake.closed_for) if brake is not None and slowed else None,
-        counted=_counted(source, name),
+        slowed_until=text(now + brake.closed_for) if brake is not None and brake.closed_for > 0 else None,
+        counted=_counted(source.counters.of(name), snapshot),
     )
 
 
-def _holds(snapshot: NamespaceSnapshot) -> bool:
-    return any(each.held or each.reserved for resources in snapshot.quotas.values() for each in resources.values())
+def watch_of(source: Source, name: str) -> shapes.Watch | None:
+    """Return how a namespace is watched; None: it is not."""
+    status = source.watch_status(name)
+    if status is None:
+        return None
+    return shapes.Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
 
 
-def decision(told: Told) -> Decision:
-    return Decision(
-        told.seq,
-        shown(round(told.at, 3)),
-        told.gate,
-        told.event,
-        told.id,
-        told.namespace,
-        told.kind,
-        told.name,
-        told.lane or None,
-        told.reason or None,
-        told.quota or None,
-        told.resource or None,
-        told.probe,
+def decision(told: KeptDecision) -> shapes.Decision:
+    return shapes.Decision(
+        told.seq, shown(round(told.at, 3)), told.gate, told.event, told.id, told.namespace, told.kind, told.name,
+        told.lane or None, told.reason or None, told.quota or None, told.resource or None, told.probe,
         None if told.waited is None else round(told.waited, 3),
-    )
+    )  # fmt: skip
 
 
 def flow_name(flow: str) -> str:
@@ -337,53 +309,33 @@ def flow_name(flow: str) -> str:
     return hashlib.sha256(flow.encode()).hexdigest()[:12]
 
 
-def _counted(source: Source, name: str) -> Counted:
-    counts = source.counters.of(name)
-    found = source.namespace(name)
-    sent = counts.attempts.total()
-    created = sum(n for (_, answer), n in counts.attempts.items() if answer == "created")
-    refused: dict[str, int] = {}
-    for (_, answer), n in counts.attempts.items():
+def _counted(counts: NamespaceCounts, snapshot: NamespaceSnapshot) -> shapes.Counted:
+    sent, shadow, waits = counts.attempts.total(), counts.shadow, counts.waits or Histogram(())
+    refused: Counter[str] = Counter()
+    for (_, answer), number in counts.attempts.items():
         if answer != "created":
-            refused[answer] = refused.get(answer, 0) + n
-    return Counted(
+            refused[answer] += number
+    return shapes.Counted(
         sent=sent,
-        created=created,
+        created=sent - refused.total(),
         refused=dict(sorted(refused.items())),
-        declined=sum(n for (_, outcome), n in counts.creates.items() if outcome == "declined"),
-        waits=0 if counts.waits is None else sum(counts.waits.counts),
-        waited_seconds=0.0 if counts.waits is None else round(counts.waits.sum, 3),
+        declined=sum(number for (_, outcome), number in counts.creates.items() if outcome == "declined"),
+        waits=sum(waits.counts),
+        waited_seconds=round(waits.sum, 3),
         calls_saved_estimate=counts.saved,
         probes=counts.probes.total(),
-        overtakings=0 if found is None else found[0].overtakings,
-        stale_refusals=0 if found is None else sum(found[0].stale.values()),
-        shadow=_shadow(counts.shadow) if counts.shadow else None,
+        overtakings=snapshot.overtakings,
+        stale_refusals=sum(snapshot.stale.values()),
+        shadow=shapes.Shadow(shadow.total(), shadow["wait"], shadow["refuse"]) if shadow else None,
     )
 
 
-def _shadow(shadow: Mapping[str, int]) -> Shadow:
-    return Shadow(sum(shadow.values()), shadow.get("wait", 0), shadow.get("refuse", 0))
-
-
-def _watch(source: Source, name: str) -> Watch | None:
-    status = source.watch_status(name)
-    return (
-        None if status is None else Watch(status.state.value, source.watch_clock.text(status.since) or "", status.why)
-    )
-
-
-def _owner(creation: Creation) -> Owner | None:
+def _owner(creation: Creation) -> shapes.Owner | None:
     found = owner_of(creation.body)
-    return None if found is None else Owner(found.api_version, found.kind, found.name, found.uid)
+    return None if found is None else shapes.Owner(found.api_version, found.kind, found.name, found.uid)
 
 
 def _labels(creation: Creation) -> dict[str, str]:
     labels: Mapping[Any, Any] = labels_of(creation.body)
     texts = ((name, value) for name, value in labels.items() if isinstance(name, str) and isinstance(value, str))
     return dict(islice(texts, LABELS_MAX))
-
-
-def subject_of(told: Sequence[Told], create: Any) -> tuple[str, str, str]:
-    if create is not None:
-        return create.creation.resource, create.creation.namespace, create.creation.name
-    return told[-1].kind, told[-1].namespace, told[-1].name

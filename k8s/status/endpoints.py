@@ -10,20 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
+from . import shapes
 from .actions import ACTIONS
 from .asked import LIMIT, Anything, ProblemError, parameter
-from .shapes import (
-    Acted,
-    Ceiling,
-    Decision,
-    Explained,
-    Gate,
-    Namespace,
-    Overload,
-    PolicyDocument,
-    RequestHistory,
-    Waiting,
-)
 
 _AFTER: Final = "The `next` of the page before."
 _LIMIT: Final = "Items on the page: 1 to 1000, by default 100."
@@ -49,6 +38,10 @@ class OfCeilings:
     resource: str | None = parameter("Only this resource, such as requests.cpu.")
     limit: int = parameter(_LIMIT, LIMIT)
     after: str | None = parameter(_AFTER)
+
+    def takes(self, quota: str, resource: str) -> bool:
+        """Return whether the filters let this one pass."""
+        return self.quota in (None, quota) and self.resource in (None, resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +107,16 @@ class Endpoint:
 
 
 ENDPOINTS: Final = (
-    Endpoint("/v1/ceilings", "ceilings", OfCeilings, "page", Ceiling),
-    Endpoint("/v1/waiting", "waiting", OfNamespace, "page", Waiting),
-    Endpoint("/v1/namespaces", "namespaces", OfPage, "page", Namespace),
-    Endpoint("/v1/overload", "overload", Nothing, "page", Overload),
-    Endpoint("/v1/policy", "policy", Nothing, "document", PolicyDocument),
-    Endpoint("/v1/gates", "gates", Nothing, "page", Gate),
-    Endpoint("/v1/requests/{id}", "request", OfRequest, "document", RequestHistory),
-    Endpoint("/v1/decisions", "decisions", OfDecisions, "stream", Decision),
-    Endpoint("/v1/explain", "explain", OfExplain, "document", Explained, "POST"),
-    Endpoint("/v1/actions/{action}", "act", OfAction, "document", Acted, "POST"),
+    Endpoint("/v1/ceilings", "ceilings", OfCeilings, "page", shapes.Ceiling),
+    Endpoint("/v1/waiting", "waiting", OfNamespace, "page", shapes.Waiting),
+    Endpoint("/v1/namespaces", "namespaces", OfPage, "page", shapes.Namespace),
+    Endpoint("/v1/overload", "overload", Nothing, "page", shapes.Overload),
+    Endpoint("/v1/policy", "policy", Nothing, "document", shapes.PolicyDocument),
+    Endpoint("/v1/gates", "gates", Nothing, "page", shapes.Gate),
+    Endpoint("/v1/requests/{id}", "request", OfRequest, "document", shapes.RequestHistory),
+    Endpoint("/v1/decisions", "decisions", OfDecisions, "stream", shapes.Decision),
+    Endpoint("/v1/explain", "explain", OfExplain, "document", shapes.Explained, "POST"),
+    Endpoint("/v1/actions/{action}", "act", OfAction, "document", shapes.Acted, "POST"),
     Endpoint("/metrics", "metrics", Anything, "text"),
     Endpoint("/livez", "livez", Anything, "text"),
     Endpoint("/readyz", "readyz", Anything, "text"),
@@ -142,11 +135,9 @@ def find(method: str, path: str) -> tuple[Endpoint, str]:
     """Return what is at a path, and the parameter in the path. Raises ``ProblemError`` with 404 or 405."""
     if method not in METHODS:
         raise other_method(method, path)
-    found, given = _BY_PATH.get(path), ""
-    if found is None:
-        found = next((each for start, each in _BY_BEGINNING.items() if path.startswith(start) and path != start), None)
-        given = "" if found is None else unquote(path.removeprefix(found.beginning))
-    if found is None or (found.name == "act" and given not in ACTIONS):
+    found = _at(path)
+    given = "" if found is None or not found.of_path else unquote(path.removeprefix(found.beginning))
+    if found is None or (found.of_path and not given) or (found.name == "act" and given not in ACTIONS):
         raise ProblemError(404, f"unknown path; choose one of {', '.join(_BY_PATH)}", "#/path")
     if found.method != ("GET" if method == "HEAD" else method):
         raise ProblemError(405, f"{path} takes {found.method}, not {method}", "#/path", headers=_allowed(path))
@@ -158,6 +149,10 @@ def other_method(method: str, path: str) -> ProblemError:
     return ProblemError(405, f"this server answers GET and POST, not {method}", headers=_allowed(path))
 
 
+def _at(path: str) -> Endpoint | None:
+    return _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
+
+
 def _allowed(path: str) -> dict[str, str]:
-    found = _BY_PATH.get(path) or next((each for start, each in _BY_BEGINNING.items() if path.startswith(start)), None)
+    found = _at(path)
     return {"Allow": "POST" if found is not None and found.method == "POST" else "GET, HEAD"}

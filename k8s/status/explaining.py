@@ -20,7 +20,7 @@ from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.engine.facts.quantities import quantity
-from backoff_ctrl.engine.look.looking import Blocker as Ceiling
+from backoff_ctrl.engine.look.looking import Blocker
 from backoff_ctrl.engine.look.outlook import Outlook, nothing_known
 from backoff_ctrl.k8s.gate.creates.naming import WAIT_LABEL
 from backoff_ctrl.k8s.gate.gangs import as_one, why_never
@@ -55,7 +55,7 @@ from backoff_ctrl.k8s.kube.charges.resources import resource_of
 from backoff_ctrl.k8s.kube.paths import group_path, path_to
 
 from .asked import ProblemError
-from .bodies import malformed
+from .bodies import fields_of
 from .documents import blocker_item
 from .shapes import Confirmation, Explained, ExplainedPart, Footprint, Part, Verdict
 from .sources import Source, shown
@@ -118,10 +118,44 @@ def explain(
     where there are any. ``classes`` reads what RuntimeClasses and the default StorageClass add. Raises ``ProblemError``
     for a malformed manifest.
     """
-    try:
-        return _explain(manifest, ask, limit_ranges, now, devices, classes)
-    except FieldError as error:
-        raise malformed(error, manifest) from None
+    with fields_of(manifest):
+        items = limit_ranges or ()
+        whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
+        resource = resource_of(manifest)
+        given = filled(manifest, resource, whole.parts, items, classes(manifest, resource, whole.parts))
+        whole = footprint_of(given)
+        known, notes = UNKNOWN, list[str]()
+        if has_devices(whole):
+            known = devices(whole.parts)
+            whole = footprint_with_devices(whole, known)
+            notes += [CLASSES] if known.classes is None else []
+        outlook = create = ask([(with_extended(footprint(given), known.classes or {}), 1)])
+        notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
+        parts = [_part("create", create, list(_refusals(given, resource, items, create)), now)]
+        if whole.parts:
+            made = [part for part in whole.parts if not part.suspended] or list(whole.parts)
+            notes += _notes_on(whole.parts)
+            outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
+            if labels_of(given).get(WAIT_LABEL) == "true" and (said := _why_never(given, resource, whole.parts, ask)):
+                notes.append(AS_ONE.format(said))
+            parts.append(_part("pods", outlook, list(_template_refusals(given, resource, made, items, ask)), now))
+        if unread := set(templates_named(whole.parts)) - known.templates.keys():
+            notes.append(UNREAD.format(", ".join(sorted(unread))))
+        if create.learned or outlook.learned:
+            notes.append(LEARNED)
+        if create.kept or outlook.kept:
+            notes.append(KEPT)
+        first = parts[0]
+        document = Explained(
+            as_of=shown(now),
+            verdict=first.verdict,
+            blockers=first.blockers,
+            estimated_at=first.estimated_at,
+            footprint=_footprint(whole),
+            parts=parts,
+            note="; ".join(notes) or None,
+        )
+    return document, given
 
 
 def explained_by(sources: Sequence[Source], manifest: Mapping[str, Any], namespace: str) -> Explained:
@@ -186,53 +220,6 @@ def devices_of(namespace: str, ask: AskServer) -> ReadDevices:
 def classes_of(ask: AskServer) -> ReadClasses:
     """Return who reads what classes of a cluster add; what may not be read adds nothing."""
     return lambda *about: drive(reading_classes(*about), lambda path: ask("GET", path, None))
-
-
-def _explain(
-    manifest: Mapping[str, Any],
-    ask: Ask,
-    limit_ranges: Sequence[Item] | None,
-    now: float,
-    devices: ReadDevices,
-    classes: ReadClasses,
-) -> tuple[Explained, Mapping[str, Any]]:
-    items = limit_ranges or ()
-    whole = footprint_of(manifest)  # before it is filled in: errors are about what was given
-    resource = resource_of(manifest)
-    given = filled(manifest, resource, whole.parts, items, classes(manifest, resource, whole.parts))
-    whole = footprint_of(given)
-    known, notes = UNKNOWN, list[str]()
-    if has_devices(whole):
-        known = devices(whole.parts)
-        whole = footprint_with_devices(whole, known)
-        notes += [CLASSES] if known.classes is None else []
-    outlook = create = ask([(with_extended(footprint(given), known.classes or {}), 1)])
-    notes += [] if limit_ranges is not None or not _has_pods(resource, whole) else [NOT_COUNTED]
-    parts = [_part("create", create, list(_refusals(given, resource, items, create)), now)]
-    if whole.parts:
-        made = [part for part in whole.parts if not part.suspended] or list(whole.parts)
-        notes += _notes_on(whole.parts)
-        outlook = ask([(part.demand, 1 if part.count is None else part.count) for part in made])
-        if labels_of(given).get(WAIT_LABEL) == "true" and (said := _why_never(given, resource, whole.parts, ask)):
-            notes.append(AS_ONE.format(said))
-        parts.append(_part("pods", outlook, list(_template_refusals(given, resource, made, items, ask)), now))
-    if unread := set(templates_named(whole.parts)) - known.templates.keys():
-        notes.append(UNREAD.format(", ".join(sorted(unread))))
-    if create.learned or outlook.learned:
-        notes.append(LEARNED)
-    if create.kept or outlook.kept:
-        notes.append(KEPT)
-    first = parts[0]
-    document = Explained(
-        as_of=shown(now),
-        verdict=first.verdict,
-        blockers=first.blockers,
-        estimated_at=first.estimated_at,
-        footprint=_footprint(whole),
-        parts=parts,
-        note="; ".join(notes) or None,
-    )
-    return document, given
 
 
 def _why_never(manifest: Mapping[str, Any], resource: str, made: Sequence[Made], ask: Ask) -> str:
@@ -355,6 +342,6 @@ def _compared(found: Verdict, server: Verdict) -> bool | None:
     return None if "unknown" in (found, server) else found == server
 
 
-def _blockers(rejection: Rejection) -> Iterator[Ceiling]:
+def _blockers(rejection: Rejection) -> Iterator[Blocker]:
     for name, asked in rejection.requested.items():
-        yield Ceiling(rejection.quota, name, asked, rejection.headroom.get(name, 0), rejection.limited.get(name, 0))
+        yield Blocker(rejection.quota, name, asked, rejection.headroom.get(name, 0), rejection.limited.get(name, 0))

@@ -1,4 +1,7 @@
-"""What a gate answers at each URL of ``endpoints``: a method each. They may take long, so no event loop calls them."""
+"""What a gate answers at each URL of ``endpoints``: a document, or what a method here makes.
+
+They may take long, so no event loop calls them.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,15 @@ from itertools import islice
 from typing import Any, Final
 
 from .actions import Actions, check_operator
-from .asked import Anything, ProblemError, read_cursor
+from .asked import Anything, ProblemError
 from .bodies import namespace_of, read_manifest
-from .conversation import EVENTS, JSON, Answer, Sent, answer, as_json, read
-from .decisions import Told
+from .conversation import EVENTS, Answer, Sent, answer, read
+from .decisions import KeptDecision
 from .documents import Documents
-from .endpoints import (
-    Endpoint,
-    Nothing,
-    OfAction,
-    OfCeilings,
-    OfDecisions,
-    OfExplain,
-    OfNamespace,
-    OfPage,
-    OfRequest,
-    find,
-)
+from .endpoints import Endpoint, OfAction, OfDecisions, OfExplain, find
 from .explaining import explained_by
 from .metrics import CONTENT_TYPE, Sample, exposition
-from .shapes import (
-    Acted,
-    Ceiling,
-    Explained,
-    Gate,
-    Namespace,
-    Overload,
-    Page,
-    PolicyDocument,
-    RequestHistory,
-    Waiting,
-)
+from .shapes import Acted, Explained
 from .streams import Streams
 from .token import Token
 
@@ -55,7 +36,7 @@ class GateEndpoints:
     def __init__(
         self,
         documents: Documents,
-        streams: Streams[Told] | None,
+        streams: Streams[KeptDecision] | None,
         *,
         series_max: int,
         beside: Callable[[], Iterable[Sample]] = lambda: (),
@@ -78,8 +59,10 @@ class GateEndpoints:
         return self.reply_at(method, endpoint, read(endpoint, query, in_path), sent or Sent())
 
     def reply_at(self, method: str, endpoint: Endpoint, query: Any, sent: Sent) -> Answer:
-        """Return the answer of an endpoint. Raises ``ProblemError``."""
-        return answer(method, sent.headers, getattr(self, endpoint.name)(query, sent))
+        """Return the answer of an endpoint: its document, or what a method here makes. Raises ``ProblemError``."""
+        make = getattr(self, endpoint.name, None)
+        found = getattr(self.documents, endpoint.name)(query) if make is None else make(query, sent)
+        return answer(method, sent.headers, found)
 
     def failed(self, error: Exception) -> None:
         """Log an internal error once, and count it."""
@@ -89,30 +72,6 @@ class GateEndpoints:
             log.error("internal error in the status API, which continues; please report it", exc_info=error)
         for source in self.documents.sources[:1]:
             source.ledger.counts.failed_open += 1
-
-    # -- one by one ---------
-
-    def ceilings(self, query: OfCeilings, _: Sent) -> Page[Ceiling]:
-        where = {"namespace": query.namespace, "quota": query.quota, "resource": query.resource}
-        return self.documents.ceilings(where, read_cursor(query.after, "ceilings"), query.limit)
-
-    def waiting(self, query: OfNamespace, _: Sent) -> Page[Waiting]:
-        return self.documents.waiting(query.namespace, read_cursor(query.after, "waiting"), query.limit)
-
-    def namespaces(self, query: OfPage, _: Sent) -> Page[Namespace]:
-        return self.documents.namespaces(read_cursor(query.after, "namespaces"), query.limit)
-
-    def overload(self, _: Nothing, __: Sent) -> Page[Overload]:
-        return self.documents.overload()
-
-    def policy(self, _: Nothing, __: Sent) -> PolicyDocument:
-        return self.documents.policy()
-
-    def gates(self, _: Nothing, __: Sent) -> Page[Gate]:
-        return self.documents.gates()
-
-    def request(self, query: OfRequest, _: Sent) -> RequestHistory:
-        return self.documents.request(query.id)
 
     def explain(self, query: OfExplain, sent: Sent) -> Explained:
         if query.confirm:
@@ -147,5 +106,5 @@ class GateEndpoints:
         text = "".join(f"{reason}\n" for reason in reasons) or "ok\n"
         return Answer([text.encode()], status=503 if reasons else 200)
 
-    def version(self, _: Anything, __: Sent) -> Answer:
-        return Answer([as_json({"version": self.documents.version}).encode()], JSON)
+    def version(self, _: Anything, __: Sent) -> dict[str, str]:
+        return {"version": self.documents.version}

@@ -14,11 +14,12 @@ from backoff_ctrl.k8s.gate.creates.wait import SAME_KEY
 from backoff_ctrl.k8s.gate.settings import SERIES_MAX
 from backoff_ctrl.k8s.kube.answers.printing import metric_head, metric_sample
 
-from .catalogue import METRICS, Metric
+from .catalogue import METRICS, PREFIX, Metric
 from .counters import Histogram
-from .decisions import Told
+from .decisions import KeptDecision
 from .documents import flow_name
 from .slices import sliced
+from .sources import ceilings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
     from .streams import Streams
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-PREFIX: Final = "backoff_ctrl_"
+
 NANO: Final = 1_000_000_000
-_MODES: Final = ("enforce", "shadow", "off")
 _LARGEST: Final = frozenset(
     {"ceiling_limited", "ceiling_used", "ceiling_headroom", "ceiling_heard_timestamp_seconds", "ceiling_observed"}
 ) | {"blocked", "mode", "watch_healthy", "namespace_slowed", "settle_seconds"}
@@ -64,6 +64,10 @@ class Gathered:
         self.left_out = 0
         self._series_max = series_max - 2  # the two that say how many there are
 
+    def of(self, metric: Metric) -> dict[tuple[str, ...], Value]:
+        """Return the samples of a metric by labels."""
+        return self.by_name.get(metric.name.removeprefix(PREFIX), {})
+
     def take(self, samples: Iterable[Sample], *, always: bool = False) -> None:
         """Take in samples that belong together, or leave all of them out."""
         taken = list(samples)
@@ -79,7 +83,7 @@ class Gathered:
 
 def gather(
     documents: Documents,
-    streams: Streams[Told] | None = None,
+    streams: Streams[KeptDecision] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> Gathered:
@@ -111,7 +115,7 @@ def gather(
 
 def exposition(
     documents: Documents,
-    streams: Streams[Told] | None = None,
+    streams: Streams[KeptDecision] | None = None,
     series_max: int = SERIES_MAX,
     more: Iterable[Sample] = (),
 ) -> list[bytes]:
@@ -123,39 +127,25 @@ def written(found: Gathered) -> list[bytes]:
     """Write samples in Prometheus' text format, in pieces."""
     pieces = []
     for metric in METRICS:
-        samples = found.by_name.get(metric.name.removeprefix(PREFIX))
-        if samples:
-            kind = "gauge" if metric.kind == "info" else metric.kind
-            pieces.append(metric_head(metric.name, kind, metric.help).encode())
-            pieces += ["".join(_lines(metric, *sample)).encode() for sample in sliced(samples.items())]
+        if samples := found.of(metric):
+            pieces.append(metric_head(metric.name, _type(metric), metric.help).encode())
+            of_each = (_series(metric, *sample) for sample in sliced(samples.items()))
+            pieces += ["".join(metric_sample(*each) for each in series).encode() for series in of_each]
     return pieces
 
 
 def collector(documents: Documents, series_max: int = SERIES_MAX) -> Any:
     """Return a collector that a registry of prometheus-client takes: ``REGISTRY.register(collector(...))``."""
-    from prometheus_client.core import (  # noqa: PLC0415 - optional: only who calls this needs it
-        CounterMetricFamily,
-        GaugeMetricFamily,
-        HistogramMetricFamily,
-    )
-    from prometheus_client.registry import Collector  # noqa: PLC0415
+    from prometheus_client import metrics_core, registry  # noqa: PLC0415 - optional: only who calls this needs it
 
-    families: dict[str, Any] = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "info": GaugeMetricFamily}
-
-    class _Gates(Collector):
+    class _Gates(registry.Collector):
         def collect(self) -> Iterator[Any]:
             found = gather(documents, None, series_max)
             for metric in METRICS:
-                samples = found.by_name.get(metric.name.removeprefix(PREFIX), {})
-                if metric.kind == "histogram":
-                    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-                    for labels, value in samples.items():
-                        family.add_metric(labels, *_cumulative(value))
-                else:
-                    name = metric.name.removesuffix("_total")
-                    family = families[metric.kind](name, metric.help, labels=metric.labels)
-                    for labels, value in sliced(samples.items()):
-                        family.add_metric(labels, value)
+                family = metrics_core.Metric(metric.name.removesuffix("_total"), metric.help, _type(metric))
+                for sample in sliced(found.of(metric).items()):
+                    for name, labels, value in _series(metric, *sample):
+                        family.add_sample(name, dict(labels), value)
                 yield family
 
         def describe(self) -> list[Any]:
@@ -188,10 +178,10 @@ def _of_gate(source: Source) -> Iterator[Sample]:
     yield Sample("late_tickets_total", (), counts.late)
     yield Sample("decision_seconds", (), decisions)
     yield Sample("wake_seconds", (), wakes)
-    yield Sample("settle_seconds", (), source.settle_time())
-    yield Sample("namespaces", (), source.size)
+    yield Sample("settle_seconds", (), source.ledger.controller.settle_time)
+    yield Sample("namespaces", (), source.ledger.controller.size)
     yield Sample("in_flight", (), sum(window.in_flight for _, window in windows))
-    for subscriber in source.ledger.subscribers:
+    for subscriber in source.ledger.subscribers.every:
         yield from (Sample(*figure) for figure in subscriber.figures())
     for flow, window in windows:
         labels = (flow_name(flow), flow.rpartition("|")[2])
@@ -201,7 +191,7 @@ def _of_gate(source: Source) -> Iterator[Sample]:
 
 
 def _of_watch(source: Source) -> Iterator[Sample]:
-    record = source.record
+    record = source.record()
     if record is None:
         return
     counts = record.counts
@@ -215,10 +205,7 @@ def _of_watch(source: Source) -> Iterator[Sample]:
 
 def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
     found = source.namespace(name)
-    mode = source.ledger.mode(name)
-    for each in _MODES:
-        if each == mode:
-            yield Sample("mode", (name, each), 1)
+    yield Sample("mode", (name, source.ledger.mode(name)), 1)
     yield from _counted(name, source.counters.of(name))
     yield from _watched(source, name)
     if followers := len(source.followers(name)):
@@ -235,9 +222,8 @@ def _of_namespace(source: Source, name: str) -> Iterator[Sample]:
         yield Sample("namespace_slowed", (name,), 1)
     for quota, stale in snapshot.stale.items():
         yield Sample("stale_refusals_total", (name, quota), stale)
-    for quota, resources in snapshot.quotas.items():
-        for resource, ceiling in resources.items():
-            yield from _ceiling((name, quota, resource), ceiling, source.clock.unix(now - ceiling.age))
+    for key, ceiling in ceilings_of(snapshot):
+        yield from _ceiling((name, *key), ceiling, source.clock.unix(now - ceiling.age))
 
 
 def _line(source: Source, name: str) -> Iterator[Sample]:
@@ -258,28 +244,19 @@ def _gangs(name: str, snapshot: NamespaceSnapshot) -> Iterator[Sample]:
 
 
 def _ceiling(labels: tuple[str, str, str], ceiling: CeilingSnapshot, heard: float) -> Iterator[Sample]:
-    yield Sample("ceiling_limited", labels, ceiling.limited / NANO)
-    yield Sample("ceiling_used", labels, ceiling.used / NANO)
-    yield Sample("ceiling_held", labels, ceiling.held / NANO)
-    yield Sample("ceiling_reserved", labels, ceiling.reserved / NANO)
-    yield Sample("ceiling_headroom", labels, ceiling.headroom / NANO)
+    for amount in ("limited", "used", "held", "reserved", "headroom"):
+        yield Sample(f"ceiling_{amount}", labels, getattr(ceiling, amount) / NANO)
     yield Sample("ceiling_heard_timestamp_seconds", labels, heard)
     yield Sample("ceiling_observed", labels, int(ceiling.source == "observed"))
 
 
 def _counted(name: str, counts: NamespaceCounts) -> Iterator[Sample]:
-    for (kind, outcome), count in counts.creates.items():
-        yield Sample("creates_total", (name, kind, outcome), count)
-    for reason, count in counts.declines.items():
-        yield Sample("declines_total", (name, reason), count)
-    for (kind, answer), count in counts.attempts.items():
-        yield Sample("attempts_total", (name, kind, answer), count)
-    for result, count in counts.probes.items():
-        yield Sample("probes_total", (name, result), count)
-    for verdict, count in counts.shadow.items():
-        yield Sample("shadow_creates_total", (name, verdict), count)
-    for (quota, resource), count in counts.refusals.items():
-        yield Sample("quota_refusals_total", (name, quota, resource), count)
+    yield from (Sample("creates_total", (name, *labels), count) for labels, count in counts.creates.items())
+    yield from (Sample("declines_total", (name, reason), count) for reason, count in counts.declines.items())
+    yield from (Sample("attempts_total", (name, *labels), count) for labels, count in counts.attempts.items())
+    yield from (Sample("probes_total", (name, result), count) for result, count in counts.probes.items())
+    yield from (Sample("shadow_creates_total", (name, verdict), count) for verdict, count in counts.shadow.items())
+    yield from (Sample("quota_refusals_total", (name, *key), count) for key, count in counts.refusals.items())
     if counts.waits is not None:
         yield Sample("wait_seconds", (name,), counts.waits)
         yield Sample("calls_saved_estimate_total", (name,), counts.saved)
@@ -297,36 +274,31 @@ def _watched(source: Source, name: str) -> Iterator[Sample]:
 def _both(name: str, one: Value, other: Value) -> Value:
     if isinstance(one, Histogram):
         assert isinstance(other, Histogram)
-        both = one.copy()
-        both.counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
-        both.sum += other.sum
-        return both
+        return one + other
     assert not isinstance(other, Histogram)
     if name in _LARGEST:
         return max(one, other)
     return min(one, other) if name.endswith("_timestamp_seconds") else one + other
 
 
-# -- text ---------
+# -- series ---------
 
 
-def _lines(metric: Metric, labels: tuple[str, ...], value: Value) -> Iterator[str]:
+def _type(metric: Metric) -> str:
+    return "gauge" if metric.kind == "info" else metric.kind
+
+
+def _series(
+    metric: Metric, labels: tuple[str, ...], value: Value
+) -> Iterator[tuple[str, list[tuple[str, str]], float]]:
+    """Yield name, labels and value of each series of a sample: a histogram has one for each bucket."""
     pairs = list(zip(metric.labels, labels, strict=True))
     if not isinstance(value, Histogram):
-        yield metric_sample(metric.name, pairs, value)
+        yield metric.name, pairs, value
         return
-    buckets, total = _cumulative(value)
-    for bound, count in buckets:
-        yield metric_sample(f"{metric.name}_bucket", [*pairs, ("le", bound)], count)
-    yield metric_sample(f"{metric.name}_sum", pairs, total)
-    yield metric_sample(f"{metric.name}_count", pairs, buckets[-1][1])
-
-
-def _cumulative(value: Value) -> tuple[list[tuple[str, int]], float]:
-    assert isinstance(value, Histogram)
     count = 0
-    buckets = []
     for bound, here in zip([*map(str, value.bounds), "+Inf"], value.counts, strict=True):
         count += here
-        buckets.append((bound, count))
-    return buckets, value.sum
+        yield f"{metric.name}_bucket", [*pairs, ("le", bound)], count
+    yield f"{metric.name}_sum", pairs, value.sum
+    yield f"{metric.name}_count", pairs, count

@@ -14,7 +14,7 @@ from backoff_ctrl.k8s.kube.cluster.address import name_of
 
 from .aiohttp_web import Answering
 from .connections import Connection, Connections
-from .decisions import Told
+from .decisions import KeptDecision
 from .gate_endpoints import GateEndpoints
 from .streams import Streams
 
@@ -35,7 +35,7 @@ class StatusServer:
         self,
         address: tuple[str, int],
         endpoints: GateEndpoints,
-        streams: Streams[Told],
+        streams: Streams[KeptDecision],
         *,
         shared: bool = False,
     ) -> None:

@@ -108,13 +108,13 @@ class Service:
         address that is malformed or not loopback, ``OSError`` if no port is free or, with ``exact``, if this one is
         not.
         """
-        address = read_address(listen)
+        host, port = read_address(listen)
         with self._lock:
             if self.server is None or self.server.is_closed:  # by whoever got it
                 if self.token is not None:
                     self.token.close()
-                self._address = address
-                self._start(address, exact=exact, shared=shared)
+                self._address = host, port
+                self._start(host, (port,) if exact else _ports_from(port), shared=shared)
             assert self.server is not None
             return self.server
 
@@ -140,22 +140,11 @@ class Service:
         if server is not None and not server.is_closed and self._address is not None:
             server.abandon()
             with contextlib.suppress(OSError):  # the child works without it
-                self._start((self._address[0], server.port + 1 if self._address[1] else 0), expected=True)
+                host, port = self._address
+                self._start(host, _ports_from(server.port + 1 if port else 0), expected=True)
 
-    def _start(
-        self, address: tuple[str, int], *, expected: bool = False, exact: bool = False, shared: bool = False
-    ) -> None:
-        self.server = server = self._listening(address[0], (address[1],) if exact else _ports_from(address[1]), shared)
-        server.endpoints.token = self.token = Token(server.port)
-        server.start()
-        atexit.register(self.close)
-        if address[1] not in (0, server.port) and not expected:
-            log.warning("port %d is in use: the status of this gate is at %s", address[1], server.url)
-        else:
-            log.info("the status of this gate is at %s", server.url)
-
-    def _listening(self, host: str, ports: tuple[int, ...], shared: bool) -> StatusServer:
-        """Return a server at the first of these ports that is free. Raises ``OSError``."""
+    def _start(self, host: str, ports: tuple[int, ...], *, shared: bool = False, expected: bool = False) -> None:
+        """Serve at the first of these ports that is free; ``expected``: that is not the first. Raises ``OSError``."""
         with LOADING:
             from .server import StatusServer  # noqa: PLC0415 - loads aiohttp.web, for those alone who serve a status
 
@@ -164,8 +153,17 @@ class Service:
         *before, last = ports
         for port in before:
             with contextlib.suppress(OSError):
-                return StatusServer((host, port), endpoints, streams)
-        return StatusServer((host, last), endpoints, streams, shared=shared)
+                self.server = server = StatusServer((host, port), endpoints, streams)
+                break
+        else:
+            self.server = server = StatusServer((host, last), endpoints, streams, shared=shared)
+        endpoints.token = self.token = Token(server.port)
+        server.start()
+        atexit.register(self.close)
+        if ports[0] not in (0, server.port) and not expected:
+            log.warning("port %d is in use: the status of this gate is at %s", ports[0], server.url)
+        else:
+            log.info("the status of this gate is at %s", server.url)
 
 
 def _ports_from(port: int) -> tuple[int, ...]:

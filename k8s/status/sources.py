@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from backoff_ctrl.engine.controller import Controller
     from backoff_ctrl.engine.facts.demand import Demand
-    from backoff_ctrl.engine.look.explaining import NamespaceSnapshot
+    from backoff_ctrl.engine.look.explaining import CeilingSnapshot, NamespaceSnapshot
     from backoff_ctrl.engine.look.looking import WaitingSnapshot
     from backoff_ctrl.engine.look.outlook import Outlook
     from backoff_ctrl.engine.look.pages import Changes, Cursor, WaitingPage
@@ -65,6 +65,13 @@ def shown(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def ceilings_of(found: NamespaceSnapshot) -> Iterator[tuple[tuple[str, str], CeilingSnapshot]]:
+    """Yield the ceilings of a namespace by quota and resource."""
+    for quota, resources in found.quotas.items():
+        for resource, ceiling in resources.items():
+            yield (quota, resource), ceiling
+
+
 class Source:
     """A ledger with its counters and, where its quotas are watched, the record of that."""
 
@@ -90,7 +97,8 @@ class Source:
         self.server = server
         self.unsubscribe: Callable[[], object] = lambda: None
         """Ends the counting."""
-        self._watch = watch
+        self.record = watch
+        """Returns the record of the watch; None: nothing is watched."""
         self.watch_clock = WallClock(time.monotonic, wall)  # the clock of the watch's record
         self.clock = WallClock(ledger.now, wall)
         self._names: list[str] = []
@@ -148,7 +156,7 @@ class Source:
         self, namespace: str, after: tuple[float, int] | None = None
     ) -> list[tuple[Unfinished, tuple[float, int]]]:
         """Return the creates that wait for another one with their key, behind a place: they come after the line."""
-        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.following(namespace)]
+        found = [(each, (_BEHIND, int(each.began * 1e9))) for each in self.ledger.line.following(namespace)]
         return sorted((each for each in found if after is None or each[1] > after), key=lambda each: each[1])
 
     def tally(self, namespace: str) -> Tally:
@@ -177,31 +185,35 @@ class Source:
         """Return the overload windows by flow, and when."""
         return self.ledger.look(lambda engine, now: (list(engine.flows(now).items()), now))
 
-    def settle_time(self) -> float:
-        """Return how long news of room is left alone, in seconds."""
-        return self.ledger.controller.settle_time
-
-    @property
-    def size(self) -> int:
-        return self.ledger.controller.size
-
     def watch_status(self, namespace: str) -> WatchStatus | None:
         """Return how a namespace is watched, with a time of ``watch_clock``; None: it is not watched."""
-        record = self._watch()
+        record = self.record()
         return None if record is None else record.of(namespace)
 
     def unready(self) -> Iterator[str]:
         """Yield the places where quotas were watched and no longer are, and why."""
-        record = self._watch()
+        record = self.record()
         for place in () if record is None else record.lost():
-            status = record.of(place) if record is not None else None
+            status = self.watch_status(place)
             if status is not None and status.lost:
                 yield f"quotas of {'all namespaces' if place == EVERYWHERE else place}: watch lost: {status.why}"
 
-    @property
-    def record(self) -> WatchRecord | None:
-        """The record of the watch; None: nothing is watched."""
-        return self._watch()
+
+class Following:
+    """Follows the changes of a source: of 10,000 namespaces few have changed since the last time."""
+
+    def __init__(self, source: Source) -> None:
+        """Begin with all that it knows."""
+        self._source = source
+        self._upto = 0  # the last change that was read
+
+    def news(self) -> Iterator[Changes]:
+        """Yield what has changed since the last call. ``lost``: all is forgotten, and read again."""
+        more = True
+        while more:
+            found = self._source.changes(self._upto)
+            self._upto, more = (0, True) if found.lost else (found.upto, found.more)
+            yield found
 
 
 def _waiting(name: str, after: Cursor | None, limit: int, engine: Controller, now: float) -> WaitingPage:

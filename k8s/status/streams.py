@@ -37,14 +37,14 @@ ALIVE: Final = b": alive\n\n"
 RETRY: Final = b"retry: 2000\n\n"
 """Begins an answer: a browser that lost the stream connects again after two seconds."""
 
-Place = tuple[int, str | None]
+Position = tuple[int, str | None]
 """Up to which number a listener has read, and the one namespace it wants; None: all."""
 
 
 class Listener:
     """One open stream."""
 
-    def __init__(self, place: Place, first: bytes) -> None:
+    def __init__(self, place: Position, first: bytes) -> None:
         self.place = place
         self.text = first
         self.over = False
@@ -182,7 +182,7 @@ class Streams(Generic[T]):
 
     async def _round(self) -> None:
         """Give each listener the piece that follows."""
-        texts: dict[Place, tuple[bytes, int]] = {}
+        texts: dict[Position, tuple[bytes, int]] = {}
         newest = self._ring.newest
         for listener in list(self._listeners):
             place = listener.place
@@ -195,7 +195,7 @@ class Streams(Generic[T]):
             if upto < newest and not text:
                 self._stir()  # nothing of its namespace yet: continue in the next round
 
-    async def _text_after(self, place: Place) -> tuple[bytes, int]:
+    async def _text_after(self, place: Position) -> tuple[bytes, int]:
         """Write a piece of what comes after a place; return it, and the number of its last decision."""
         seq, namespace = place
         read = self._ring.after(seq, PIECE)

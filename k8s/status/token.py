@@ -13,10 +13,15 @@ import secrets
 import stat
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from backoff_ctrl.k8s.gate.settings import STATUS_TOKEN, TOKEN_MIN, read_settings, settings
 
+from .asked import ProblemError
+
 log = logging.getLogger(__name__)
+
+NEEDED: Final = "actions need the header Authorization: Bearer TOKEN; it is in {}"
 
 
 class Token:
@@ -44,6 +49,11 @@ class Token:
         kind, _, given = authorization.partition(" ")
         right = hmac.compare_digest(given.strip().encode(), self._text.encode())
         return right and kind.lower() == "bearer" and bool(self._text)
+
+    def check(self, authorization: str, words: str = NEEDED) -> None:
+        """Raise ``ProblemError`` for a header ``Authorization`` without the token; ``words`` say where it is."""
+        if not self.allows(authorization):
+            raise ProblemError(401, words.format(self.where), "#/headers/Authorization")
 
     @property
     def where(self) -> str:

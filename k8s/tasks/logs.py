@@ -141,8 +141,8 @@ class TaskLog:
                     await lines.put(line)
             except _NotStartedError:
                 begun.discard(uid)
-            except _GoneError:
-                pass  # what it wrote at the end is lost; another attempt may follow
+            except _GoneError as error:  # no end of the log: another attempt may follow
+                self.note = self.note or f"{error.fact}: its log is lost"
 
         try:
             while True:

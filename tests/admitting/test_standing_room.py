@@ -26,7 +26,7 @@ def test_what_its_user_has_resumed_gets_the_next_room_before_all_that_waits() ->
     waiting = line.ask(5)
     asked = gang_for(subject_of(JOB, SMALL), pods_made(JOB, SMALL), [1], server="any", standing=True)
     request = Reservation("small", NS, asked.parts, asked.creation.priority, keeps=True)
-    line.controller.reserve(request, line.now, standing=True)
+    line.controller.of(request.namespace).reserve(request, line.now, standing=True)
     line.advance()
     line.later(1)  # the pods that live are no longer held beside what the quota says
     line.observe(0, 5)

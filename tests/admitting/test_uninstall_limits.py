@@ -97,10 +97,10 @@ def test_where_no_operator_is_installed_nothing_is_done() -> None:
         assert (seen.method, seen.path) == ("GET", DEPLOYMENT), seen
         return 404, {"kind": "Status"}
 
-    said = "the operator: there is none called operator in gates, and nothing to let go\n"
+    said = "the operator: namespace gates has no Deployment operator, so no step is needed\n"
     assert left(none, "--if-installed") == (0, said)
     code, said = left(none, "--narrow")
-    assert (code, "there is none called operator in gates: name it" in said) == (1, True), said
+    assert (code, "namespace gates has no Deployment operator: name it" in said) == (1, True), said
 
 
 def test_an_api_server_that_refuses_the_deployment_stops_it() -> None:

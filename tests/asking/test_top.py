@@ -114,17 +114,18 @@ async def test_an_instance_that_is_gone_is_said_on_the_screen(crowd: Crowd) -> N
 
 @pytest.mark.long
 async def test_news_that_come_while_the_screen_closes_are_dropped(crowd: Crowd) -> None:
-    """Who quits sees no traceback, whatever arrives just then."""
+    """The last screen stays as it was, and its user sees no traceback."""
     await asyncio.to_thread(crowd.wait_with, "second")
     asked = instance(crowd.url)
-    seen = await asyncio.to_thread(look, asked, None)
+    seen, seen_late = [await asyncio.to_thread(look, asked, None) for _ in range(2)]
     top = Top(asked, None, 60.0, seen)
     async with top.run_test(size=(160, 40)):
         pass
     told_late = Decision(1, "2026-11-22T10:00:30Z", "g", "waits", "1", "team", "Pod", "p")
-    top.on_seen(Seen(seen))
+    top.on_seen(Seen(seen_late))
     top.on_lost(Lost("gone"))
     top.on_heard(Heard(told_late))
+    assert top._shown is seen
 
 
 def test_a_bar_tells_used_held_and_free_apart() -> None:
@@ -202,7 +203,7 @@ def test_the_json_is_one_document_with_all_three(crowd: Crowd, capsys: pytest.Ca
 def test_without_a_terminal_or_an_instance_one_sentence_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2."""
     assert run(["top"]) == 2
-    assert "top draws on a terminal, and there is none here: use --json" in capsys.readouterr().err
+    assert "top needs a terminal to draw on: use --json" in capsys.readouterr().err
     assert run(["top", "--json", "--gate", "http://127.0.0.1:1"]) == 2
     assert "nothing listens at http://127.0.0.1:1" in capsys.readouterr().err
     with scripts.scripted_server(_no_decisions) as script:

@@ -10,6 +10,7 @@ from backoff_ctrl.k8s.kube.cluster.election import Election, Terms
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import until
 
 ENDLESS = """
 import asyncio, logging
@@ -50,7 +51,7 @@ async def test_a_candidate_is_stuck_once_it_tries_no_more_but_not_while_the_serv
         assert election.stuck() == ""  # not begun
         running = asyncio.create_task(election.run(asyncio.Event().wait))  # type: ignore[arg-type]
         for now[0] in range(0, 100, 20):
-            await asyncio.sleep(0.1)
+            await until(lambda: election._turned == now[0])
             assert election.stuck() == ""
         running.cancel()
         await asyncio.wait({running})

@@ -38,7 +38,7 @@ def test_one_more_than_waiters_max_is_refused() -> None:
         (request, "too-many-waiting", "3 requests wait in team-a already") for request in (same, other)
     ]
     assert elsewhere.state == "sent"
-    line.controller.withdraw(waiting[0], line.now)
+    line.controller.of(waiting[0].namespace).withdraw(waiting[0], line.now)
     assert line.submit(1).state == "waiting"
 
 
@@ -258,7 +258,7 @@ def test_withdrawals_do_not_change_the_order_of_the_rest(data: st.DataObject, co
     requests = [line.submit(1) for _ in range(count)]
     leavers = data.draw(st.lists(st.sampled_from(requests), unique_by=id, max_size=count - 1))
     for request in leavers:
-        line.controller.withdraw(request, line.now)
+        line.controller.of(request.namespace).withdraw(request, line.now)
     line.observe(0, 100)
     line.advance()
 

@@ -68,8 +68,8 @@ def test_a_learned_ceiling_without_a_new_fact_expires_and_a_fresh_one_stays() ->
     for moment in (0.0, 1.0):
         line.now = moment
         refused = line.request(1)
-        line.refused(line.controller.force(refused, line.now), 4, 4, quota="old")
-        line.controller.withdraw(refused, line.now)
+        line.refused(line.controller.of(refused.namespace).force(refused, line.now), 4, 4, quota="old")
+        line.controller.of(refused.namespace).withdraw(refused, line.now)
     line.until(400)
 
     assert list(line.seen().quotas) == ["seen"]

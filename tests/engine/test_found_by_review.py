@@ -63,7 +63,7 @@ def test_a_block_whose_probe_no_longer_meets_it_is_probed_again() -> None:
     """While the probe was out its shape turned out to be of another scope class; others still wait at the block."""
     line = Timeline()
     both = Demand({"cpu": ONE, "memory": ONE}, ["A"])
-    slow = line.controller.force(line.request(demand=both), line.now)
+    slow = line.controller.of(NS).force(line.request(demand=both), line.now)
     line.later(0.1)
     for quota, resource in (("x", "cpu"), ("y", "memory")):
         full = {resource: 5 * ONE}
@@ -76,7 +76,7 @@ def test_a_block_whose_probe_no_longer_meets_it_is_probed_again() -> None:
     line.settle(slow, Created(Demand(both.amounts, ["B"])))
     full = {"memory": 5 * ONE}
     line.settle(probe, Rejected("y", {"memory": ONE}, full, full))
-    line.controller.withdraw(probe.request, line.now)
+    line.controller.of(probe.request.namespace).withdraw(probe.request, line.now)
     waiter = line.submit(demand=Demand({"cpu": ONE}, ["A"]))
 
     assert line.next_ticket(within=10).request is waiter
@@ -167,8 +167,8 @@ def test_a_probe_that_only_our_own_creates_blocked_disproves_nothing() -> None:
     large = line.submit(6)
     line.later(0.1)
     line.refused(line.ticket_of(large), 4, 9)
-    line.controller.withdraw(large, line.now)
-    line.controller.force(line.request(5), line.now)
+    line.controller.of(large.namespace).withdraw(large, line.now)
+    line.controller.of(NS).force(line.request(5), line.now)
     line.submit(1)
     probe = line.next_ticket(within=10)
     assert probe.probe

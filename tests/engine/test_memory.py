@@ -13,7 +13,7 @@ def learned(*, limited: float = 4, used: float = 4) -> Timeline:
     line = Timeline()
     too_large = line.submit(limited - used + 1)
     line.refused(line.next_ticket(), used, limited)
-    line.controller.withdraw(too_large, line.now)
+    line.controller.of(too_large.namespace).withdraw(too_large, line.now)
     return line
 
 

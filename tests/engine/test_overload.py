@@ -162,7 +162,7 @@ def test_several_places_that_open_at_once_go_round() -> None:
 def test_ungated_creates_are_in_flight_like_any_other() -> None:
     """They load the server as well: with three of them out, thirteen more may be sent."""
     line = crowd(0)
-    forced = [line.controller.force(line.request(1), line.now) for _ in range(3)]
+    forced = [line.controller.of(NS).force(line.request(1), line.now) for _ in range(3)]
     assert [line.submit(1).state for _ in range(14)] == ["sent"] * 13 + ["waiting"]
     line.created(*flying(line), *forced)
     line.created(*flying(line))
@@ -223,7 +223,7 @@ def test_a_namespace_that_left_the_queue_does_not_hold_it_up() -> None:
     line = without_quotas(Policy(overload_start=1, overload_max=1))
     line.submit(1, namespace="a")
     leaver, stayer = line.submit(1, namespace="b"), line.submit(1, namespace="c")
-    line.controller.withdraw(leaver, line.now)
+    line.controller.of(leaver.namespace).withdraw(leaver, line.now)
     line.created(flying(line)[0])
 
     assert stayer.state == "sent"

@@ -182,7 +182,7 @@ def test_waiters_that_stay_are_seen_exactly_once_while_others_come_and_go(seed: 
         for _ in range(5):
             request = submit(line, f"n{dice.randrange(5):05}", dice.randint(1, 3))
             if dice.random() < 0.5:
-                line.controller.withdraw(request, line.now)
+                line.controller.of(request.namespace).withdraw(request, line.now)
             request = stay.pop(dice.choice(list(stay)))
             line.withdraw(request)
 
@@ -218,7 +218,7 @@ def test_the_changes_since_a_look_name_what_has_changed_and_nothing_else() -> No
     line.controller.ended("n00005", "x", line.now)
     line.controller.ends_told("n00006", line.now, told=True)
     line.watch_lost("n00007")
-    line.controller.force(line.request(namespace="n00008"), line.now)
+    line.controller.of("n00008").force(line.request(namespace="n00008"), line.now)
     touched = [3, 1, 2, 4, 5, 6, 7, 8]
 
     assert follow(line, upto)[0] == [f"n{number:05}" for number in touched]
@@ -231,7 +231,7 @@ def test_what_changes_after_a_page_is_a_change_since_before_that_page(by: str) -
     since = line.controller.sequence
     for _ in pages(line, 2) if by == "page" else waiting_pages(line, 2):
         pass
-    line.controller.withdraw(submit(line, "n00001"), line.now)
+    line.controller.of("n00001").withdraw(submit(line, "n00001"), line.now)
 
     assert "n00001" in follow(line, since)[0]
 

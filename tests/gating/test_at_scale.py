@@ -18,12 +18,12 @@ import pytest
 from backoff_ctrl.engine import ObservedQuota, Selector
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.aio import AsyncGate
+from backoff_ctrl.k8s.gate.answers_seen import LEVEL_HEADER, LEVELS_MAX
 from backoff_ctrl.k8s.gate.clients.aio_client import AsyncGatedApiClient, waiting
 from backoff_ctrl.k8s.gate.create import Create
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID
 from backoff_ctrl.k8s.gate.gangs import GangWait, gang_life, gang_of
-from backoff_ctrl.k8s.gate.line import LEVEL_HEADER, LEVELS_MAX
 from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.answers.answer import Answer, GateClosed
 from tests.kit.official import aio as client
@@ -235,13 +235,13 @@ def test_priority_levels_are_learned_however_many_credentials_came_before() -> N
         asked = Creation("http://s", f"token-{credential}", "team", "pods", pod(credential))
         asking = Create(gate, asked)
         asking.word = Answer(201, {LEVEL_HEADER: level}, b"{}")
-        ledger.line.saw(asking)
+        ledger.answers.saw(asking)
         return asked
 
     for credential in range(LEVELS_MAX):
         create(credential, "old")
     known, new = create(1, "new"), create(LEVELS_MAX, "new")
 
-    assert [ledger.line.flow(asked).rpartition("|")[2] for asked in (known, new)] == ["new", "new"]
-    assert ledger.line.flow(create(0, "new")).endswith("new")
-    assert ledger.line.flow(Creation("http://s", "token-2", "team", "pods", pod(2))).endswith("|")  # the oldest
+    assert [ledger.answers.flow(asked).rpartition("|")[2] for asked in (known, new)] == ["new", "new"]
+    assert ledger.answers.flow(create(0, "new")).endswith("new")
+    assert ledger.answers.flow(Creation("http://s", "token-2", "team", "pods", pod(2))).endswith("|")  # the oldest

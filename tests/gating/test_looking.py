@@ -72,7 +72,7 @@ def test_a_create_that_ends_while_its_own_thread_holds_the_lock_is_told_once_tha
     ledger.line.track(create)
 
     def act(*_: object) -> None:
-        ledger.engine.tell_later("ended", create)  # what was decided is not told yet
+        ledger.engine.tell_later(ledger.subscribers.ended, create)  # what was decided is not told yet
         ledger.line.end(create, None, at_once=False)
 
     def decide() -> None:
@@ -98,7 +98,7 @@ def test_counting_an_answer_leaves_nothing_in_the_queue() -> None:
             line.end(create, None, at_once=False)  # as a finalizer does, in the thread that holds the lock
 
     other.word = Answer(201, Headers(), b"")
-    line.saw(other)
+    gate.ledger.answers.saw(other)
     assert not line.under_way()
 
 

@@ -177,16 +177,16 @@ def test_creates_that_begin_to_wait_during_a_look_at_the_threads_start_no_other(
             later.append(call)
             return lambda: None
 
-    line = Gate().ledger.line
-    line._engine.alarms = Noting()
-    line.track(Create(Gate(), creation()))
+    ledger = Gate().ledger
+    ledger.engine.alarms = Noting()
+    ledger.line.track(Create(Gate(), creation()))
 
     def exceptions() -> dict[int, Any]:
-        line.check_exit()
+        ledger.exit_check.begin()
         return {}
 
     monkeypatch.setattr(exiting, "_EXCEPTIONS", exceptions)
-    line.check_exit()
+    ledger.exit_check.begin()
     for _ in range(3):
         (look,) = later
         later.clear()
@@ -212,7 +212,7 @@ def test_no_garbage_is_collected_while_python_lists_its_threads(usual: bool, mon
     was = gc.isenabled()
     (gc.enable if usual else gc.disable)()
     try:
-        assert exiting.awaited_by_interrupted() == frozenset()
+        assert exiting.must_not_wait() == frozenset()
         assert gc.isenabled() is usual
     finally:
         (gc.enable if was else gc.disable)()

@@ -159,9 +159,9 @@ def test_a_quota_charges_the_objects_in_its_scopes() -> None:
         pytest.param(quota({"pods": "9"}, None), "not enforced yet", id="no status"),
         pytest.param(quota({"pods": "9"}, {"pods": "1"}, spec={"pods": "7"}), "was changed", id="edited"),
         pytest.param(quota({"pods": "9"}, {"pods": "1"}, scopes=["Novel"]), "'Novel'", id="unknown scope"),
-        pytest.param(quota({}, {}), "limits nothing", id="empty"),
+        pytest.param(quota({}, {}), "limits no resource", id="empty"),
         pytest.param({"metadata": {"name": "q"}, "spec": 3}, "are unknown", id="malformed"),
-        pytest.param({}, "limits nothing", id="nothing"),
+        pytest.param({}, "limits no resource", id="nothing"),
     ],
 )
 def test_problems_of_a_quota_are_reported(broken: JSON, problem: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from backoff_ctrl.api.webhooks.certificates import Kept, kept_in, renewed
 from backoff_ctrl.k8s.sidecar.authority import read_authority
@@ -45,8 +46,9 @@ def test_the_first_turn_makes_everything() -> None:
 
 
 def test_key_and_leaf_belong_together(tmp_path: Path) -> None:
-    """A server can load them."""
+    """The key is the leaf's, and a server can load both."""
     kept = renewed(NOTHING, NAMES, NOW, b"")
+    assert load_pem_private_key(kept.key, None).public_key() == leaf_of(kept).public_key()
     (tmp_path / "both.pem").write_bytes(kept.key + kept.leaf)
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tmp_path / "both.pem")
 

@@ -40,7 +40,7 @@ POD = {
         ("--sidecar-arg=hold=1", "'hold=1' can't be given"),
         ("--request=cpu=2", "the sidecar's requests: cpu 2 is more than its limit, 1"),
         ("--limit=memory=0", "the sidecar's limits: memory must be more than 0"),
-        ("--request=gpu=1", "'gpu' is none of cpu, memory"),
+        ("--request=gpu=1", "'gpu' is not one of cpu, memory"),
     ],
 )
 def test_what_would_break_every_pod_is_refused_at_the_start(option: str, said: str) -> None:

@@ -223,7 +223,7 @@ def test_mode_and_amounts_of_one_sidecar_come_from_annotations() -> None:
         ("mode", "shdow", "must be enforce, shadow or off, not 'shdow'"),
         ("requests", "cpu=2", "cpu 2 is more than its limit, 1"),
         ("requests", "cpu", "must be like cpu=100m,memory=128Mi"),
-        ("limits", "gpu=1", "'gpu' is none of cpu, memory"),
+        ("limits", "gpu=1", "'gpu' is not one of cpu, memory"),
         ("limits", "memory=0", "memory must be more than 0"),
         ("limits", "memory=lots", "memory: "),
         ("requests", "cpu=-1", "cpu must be 0 or more"),

@@ -166,8 +166,10 @@ class ControllerMachine(RuleBasedStateMachine):
             identity = Identity(pick % 2, pick % 3)
             place = TwinPlace(request.joined, self.numbers[request.id], request.overtaken)
             self.seats.keep(request.namespace, identity, request.demand.key, place, self.engine.now)
-        self.engine.controller.withdraw(request, self.engine.now, identity)
-        self.copy.controller.withdraw(self.replica[request.id], self.copy.now, identity)
+        self.engine.controller.of(request.namespace).withdraw(request, self.engine.now, identity)
+        self.copy.controller.of(self.replica[request.id].namespace).withdraw(
+            self.replica[request.id], self.copy.now, identity
+        )
         self.advance()
 
     def withdrawn(self, request: Request) -> None:
@@ -179,8 +181,10 @@ class ControllerMachine(RuleBasedStateMachine):
         """Let the caller of a waiting request go away; it still counts as waiting."""
         request = self.waiting[one_of(sorted(self.waiting), pick)]
         identity, now = Identity(pick % 2, pick % 3), self.engine.now
-        left = self.engine.controller.leave(request, now, identity, retry_after)
-        assert left == self.copy.controller.leave(self.replica[request.id], now, identity, retry_after)
+        left = self.engine.controller.of(request.namespace).leave(request, now, identity, retry_after)
+        assert left == self.copy.controller.of(self.replica[request.id].namespace).leave(
+            self.replica[request.id], now, identity, retry_after
+        )
         assert left == (type(request) is Request and request.id not in self.away)
         if left:
             self.away.add(request.id)
@@ -199,8 +203,10 @@ class ControllerMachine(RuleBasedStateMachine):
         """Note that a caller is there again."""
         self.away.remove(number)
         self.seats.come_back(number, self.engine.now)
-        assert self.engine.controller.come_back(self.waiting[number], self.engine.now)
-        assert self.copy.controller.come_back(self.replica[number], self.copy.now)
+        assert self.engine.controller.of(self.waiting[number].namespace).come_back(
+            self.waiting[number], self.engine.now
+        )
+        assert self.copy.controller.of(self.replica[number].namespace).come_back(self.replica[number], self.copy.now)
         self.advance()
 
     @rule(namespace=st.sampled_from(NAMESPACES), cpu=st.integers(0, 6), priority=st.integers(0, 2), pick=PICKS)

@@ -103,7 +103,7 @@ class Timeline:
         self.count += 1
         parts = Parts((Demand(amounts_of(cpu)), count) for count, cpu in members)
         request = Reservation(f"g{self.count}", namespace, parts, priority, limit=limit)
-        self.controller.reserve(request, self.now, standing=standing)
+        self.controller.of(request.namespace).reserve(request, self.now, standing=standing)
         self.advance()
         return request
 
@@ -128,7 +128,7 @@ class Timeline:
         """Draw one member."""
         self.count += 1
         draw = Draw(f"d{self.count}", gang, part)
-        self.controller.draw(draw, self.now)
+        self.controller.of(draw.namespace).draw(draw, self.now)
         self.advance()
         return draw
 
@@ -199,17 +199,17 @@ class Timeline:
 
     def withdraw(self, request: Request) -> list[Effect]:
         """Withdraw a request; return what follows at once."""
-        self.controller.withdraw(request, self.now)
+        self.controller.of(request.namespace).withdraw(request, self.now)
         return self.advance()
 
     def give_back(self, gang: Gang) -> list[Effect]:
         """End a gang; return what follows at once."""
-        self.controller.give_back(gang, self.now)
+        self.controller.gangs_of(gang.namespace).give_back(gang, self.now)
         return self.advance()
 
     def looked(self, readable: bool | None) -> list[Effect]:
         """Report the end of a read of the quotas; return what follows at once."""
-        self.controller.looked(NS, self.now, readable=readable)
+        self.controller.gangs_of(NS).looked(self.now, readable=readable)
         return self.advance()
 
     def resume(self) -> list[Effect]:

@@ -264,7 +264,7 @@ logging.basicConfig(format="%(levelname)s %(message)s", stream=sys.stdout)
 from kubernetes import client
 from backoff_ctrl import GatedApiClient
 with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
-    print([type(each).__name__ for each in gated.gate.ledger.subscribers])
+    print([type(each).__name__ for each in gated.gate.ledger.subscribers.every])
     print(sorted(name for name in sys.modules if name.startswith("backoff_ctrl.k8s.gate.events.webhooks")) != [])
 """
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backoff_ctrl.api.status.gates import Gates, Merged, Ways
+from backoff_ctrl.api.status.gate import Ways
+from backoff_ctrl.api.status.gates import Gates, Merged
 from backoff_ctrl.api.status.gates_found import Finder
 from backoff_ctrl.k8s.kube.cluster.asking import Reach
 from backoff_ctrl.k8s.kube.cluster.finding import find_place

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from backoff_ctrl.api.status.gates import Gate, Ways
+from backoff_ctrl.api.status.gate import Gate, Ways
 from backoff_ctrl.api.status.gates_found import gates_of
 from tests.kit.gated_creates import pod
 from tests.serve.serving import fails, serving, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backoff_ctrl.api.status.gates import Hold
+from backoff_ctrl.api.status.gate import Hold
 from backoff_ctrl.api.status.history import CEILINGS_MAX, HEIGHT, LASTS, POINTS_MAX, WIDTH, History, Point, chart
 from backoff_ctrl.engine import ObservedQuota
 from backoff_ctrl.k8s.gate.ledger import Ledger

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from backoff_ctrl.k8s.status.asked import ProblemError
-from backoff_ctrl.k8s.status.conversation import Answer, answer, check_head, problem, target_of
+from backoff_ctrl.k8s.status.asked import ProblemError, check_sender
+from backoff_ctrl.k8s.status.conversation import Answer, answer, problem, target_of
 from backoff_ctrl.k8s.status.endpoints import find
 from backoff_ctrl.k8s.status.shapes import Acted, Page
 
@@ -87,13 +87,22 @@ def test_a_target_may_be_a_whole_url(target: str, found: tuple[str, str, str]) -
     assert target_of(target, "there") == found
 
 
-@pytest.mark.parametrize(("version", "host", "origin", "status"), [
-    (2, "localhost", None, 505), (1, None, None, 403), (1, "elsewhere", None, 403),
-    (1, "localhost", "http://elsewhere", 403),
+@pytest.mark.parametrize(("host", "origin", "acts"), [
+    (None, None, False), ("elsewhere", None, False), ("localhost", "http://elsewhere", False),
+    ("localhost:1", "http://localhost:2", True), ("localhost", "null", False),
 ])  # fmt: skip
-def test_only_this_machine_is_answered(version: int, host: str | None, origin: str | None, status: int) -> None:
-    check_head(1, "localhost:80", "http://localhost:9", ())
-    check_head(1, "here:80", None, {"here"})
+def test_a_server_of_this_machine_answers_its_names_and_pages(host: str | None, origin: str | None, acts: bool) -> None:
+    """Pages of other ports may read, but not act."""
+    check_sender("localhost:80", "http://localhost:9", hosts=(), acts=False)
+    check_sender("localhost:80", "http://localhost:80", hosts=(), acts=True)
+    check_sender("here:80", None, hosts={"here"}, acts=False)
     with pytest.raises(ProblemError) as caught:
-        check_head(version, host, origin, ())
-    assert caught.value.problem.status == status
+        check_sender(host, origin, hosts=(), acts=acts)
+    assert caught.value.problem.status == 403
+
+
+def test_a_server_for_other_machines_refuses_posts_of_other_pages() -> None:
+    check_sender("there", "https://there", hosts=None, acts=True)
+    check_sender("there", "https://elsewhere", hosts=None, acts=False)
+    with pytest.raises(ProblemError):
+        check_sender("there", "https://elsewhere", hosts=None, acts=True)

@@ -22,7 +22,7 @@ from tests.kit.patience import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from backoff_ctrl.k8s.status.decisions import Told
+    from backoff_ctrl.k8s.status.decisions import KeptDecision
 
 SUBJECT = ("id-1", "team", "pods", "web")
 
@@ -65,7 +65,7 @@ def test_pieces_of_the_ring_make_up_the_whole(count: int, piece: int) -> None:
 class Ear:
     """One who listens."""
 
-    def __init__(self, streams: Streams[Told], last: str | None = None, namespace: str | None = None) -> None:
+    def __init__(self, streams: Streams[KeptDecision], last: str | None = None, namespace: str | None = None) -> None:
         """Begin behind the event ``last``."""
         seq, first = streams.place(last)
         self.pieces: AsyncIterator[bytes] = streams.listen(seq, namespace, first)
@@ -80,7 +80,7 @@ class Ear:
         return fields.get("id", ""), fields["event"], json.loads(fields["data"])
 
 
-def render(told: Told) -> str:
+def render(told: KeptDecision) -> str:
     """Write a decision briefly."""
     return json.dumps({"seq": told.seq})
 
@@ -92,13 +92,13 @@ def ring() -> Decisions:
 
 
 @pytest.fixture
-def streams(ring: Decisions) -> Streams[Told]:
+def streams(ring: Decisions) -> Streams[KeptDecision]:
     """Its streams."""
     return Streams(ring, render, epoch="e")
 
 
 async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(
-    ring: Decisions, streams: Streams[Told]
+    ring: Decisions, streams: Streams[KeptDecision]
 ) -> None:
     """Without the last id it hears what comes next; with it, nothing is lost or repeated."""
     tell(ring, 2)
@@ -113,7 +113,7 @@ async def test_a_listener_hears_what_comes_and_resumes_behind_what_it_heard(
     streams.close()
 
 
-async def test_what_was_forgotten_is_told_as_a_gap(ring: Decisions, streams: Streams[Told]) -> None:
+async def test_what_was_forgotten_is_told_as_a_gap(ring: Decisions, streams: Streams[KeptDecision]) -> None:
     """With its length, before what follows."""
     tell(ring, 25)
     ear = Ear(streams, "e-3")
@@ -124,7 +124,7 @@ async def test_what_was_forgotten_is_told_as_a_gap(ring: Decisions, streams: Str
 
 @pytest.mark.parametrize("last", ["old-3", "e-99", "nonsense", "e-x"])
 async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(
-    ring: Decisions, streams: Streams[Told], last: str
+    ring: Decisions, streams: Streams[KeptDecision], last: str
 ) -> None:
     """How much is missing is unknown then."""
     tell(ring, 2)
@@ -135,7 +135,7 @@ async def test_an_id_of_an_earlier_process_begins_anew_behind_a_gap(
 
 
 async def test_what_a_listener_missed_comes_at_once(
-    ring: Decisions, streams: Streams[Told], monkeypatch: pytest.MonkeyPatch
+    ring: Decisions, streams: Streams[KeptDecision], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It needs no new decision to push it, nor the next sign of life."""
     monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 3600.0)
@@ -145,14 +145,16 @@ async def test_what_a_listener_missed_comes_at_once(
     streams.close()
 
 
-async def test_a_silent_stream_gives_signs_of_life(streams: Streams[Told], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_stream_gives_signs_of_life(
+    streams: Streams[KeptDecision], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Proxies close what is silent."""
     monkeypatch.setattr("backoff_ctrl.k8s.status.streams.ALIVE_EVERY", 0.01)
     assert await anext(streams.listen(0, None)) == b": alive\n\n"
     streams.close()
 
 
-async def test_a_listener_hears_of_its_namespace_alone(ring: Decisions, streams: Streams[Told]) -> None:
+async def test_a_listener_hears_of_its_namespace_alone(ring: Decisions, streams: Streams[KeptDecision]) -> None:
     """Others are skipped, and do not count as missed."""
     ear = Ear(streams, namespace="other")
     coming = asyncio.create_task(ear.event())
@@ -163,7 +165,7 @@ async def test_a_listener_hears_of_its_namespace_alone(ring: Decisions, streams:
     streams.close()
 
 
-async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Streams[Told]) -> None:
+async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Streams[KeptDecision]) -> None:
     """It goes on over pieces in which there is nothing for it."""
     ring = Decisions(4096)
     streams = Streams(ring, render, epoch="e")
@@ -175,7 +177,7 @@ async def test_many_decisions_of_others_do_not_hold_up_a_listener(streams: Strea
 
 
 async def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear_the_same(
-    ring: Decisions, streams: Streams[Told]
+    ring: Decisions, streams: Streams[KeptDecision]
 ) -> None:
     """They share what is read and written for them, wherever each was."""
     tell(ring, 300)
@@ -200,7 +202,7 @@ async def test_listeners_that_are_behind_are_told_of_their_own_gap_and_then_hear
     streams.close()
 
 
-async def test_news_from_another_thread_is_heard(ring: Decisions, streams: Streams[Told]) -> None:
+async def test_news_from_another_thread_is_heard(ring: Decisions, streams: Streams[KeptDecision]) -> None:
     """Whichever thread decides."""
     ear = Ear(streams)
     coming = asyncio.create_task(ear.event())
@@ -210,7 +212,7 @@ async def test_news_from_another_thread_is_heard(ring: Decisions, streams: Strea
     streams.close()
 
 
-async def test_the_streams_end_with_the_server(streams: Streams[Told]) -> None:
+async def test_the_streams_end_with_the_server(streams: Streams[KeptDecision]) -> None:
     """And nothing asks the ring any more."""
     ear = Ear(streams)
     coming = asyncio.create_task(anext(ear.pieces, None))
@@ -225,7 +227,7 @@ async def test_streaming_takes_a_small_share_of_a_core_however_much_is_decided()
     """Writing a decision takes 2 ms here, and a round 0.4 s: then it pauses for a second."""
     written: list[float] = []
 
-    def slow(_: Told) -> str:
+    def slow(_: KeptDecision) -> str:
         end = time.perf_counter() + 0.002
         while time.perf_counter() < end:
             pass
@@ -252,7 +254,7 @@ async def test_the_loop_goes_on_while_a_long_piece_is_written() -> None:
             await asyncio.sleep(0)
             turns += 1
 
-    def slow(_: Told) -> str:
+    def slow(_: KeptDecision) -> str:
         end = time.perf_counter() + 0.001
         while time.perf_counter() < end:
             pass

@@ -98,5 +98,7 @@ def test_overload_policy_gates_and_version_are_shown(crowd: Crowd) -> None:
     assert (policy["policy"]["base"], policy["mode"]) == (60, {"*": "enforce", "team": "enforce"})
     (gate,) = crowd.get("/v1/gates")["items"]
     assert (gate["gate"], gate["server"], gate["waiting"]) == (crowd.source.name, crowd.sandbox.url, 1)
-    assert crowd.get("/version")["version"] == gate["version"]
+    version = ask(crowd.url, "/version")
+    assert version.json["version"] == gate["version"]
+    assert ask(crowd.url, "/version", If_None_Match=version.headers["ETag"]).status == 304
     assert ask(crowd.url, "/livez").body == ask(crowd.url, "/readyz").body == b"ok\n"

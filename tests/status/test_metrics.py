@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.gate.threads import Gate
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.status.catalogue import METRICS
 from backoff_ctrl.k8s.status.documents import Documents
+from backoff_ctrl.k8s.status.endpoints import OfCeilings
 from backoff_ctrl.k8s.status.metrics import collector, exposition, gather
 from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.status.sources import Source
@@ -166,11 +167,11 @@ def test_what_a_gang_may_still_draw_is_reserved() -> None:
     gate.ledger.observe_quota("team", "q", ObservedQuota(amounts, amounts, {"pods": 10**9}))
     gate.ledger.watching("team")
     whole = Reservation("gang", "team", Parts([(Demand({"pods": 10**9}), 2)]))
-    gate.ledger.look(lambda engine, now: engine.reserve(whole, now))
+    gate.ledger.look(lambda engine, now: engine.of(whole.namespace).reserve(whole, now))
     gate.ledger.look(lambda engine, now: engine.advance(now))
     text = b"".join(exposition(service.documents)).decode()
     assert 'backoff_ctrl_ceiling_reserved{namespace="team",resourcequota="q",resource="pods"} 2' in text
-    (ceiling,) = service.documents.ceilings({}, None, 10).items
+    (ceiling,) = service.documents.ceilings(OfCeilings()).items
     assert (ceiling.used, ceiling.held, ceiling.reserved, ceiling.headroom) == ("1", "0", "2", "1")
 
 
@@ -193,16 +194,16 @@ def test_gangs_are_counted_by_state_and_their_members_too() -> None:
     one = Demand({"pods": 10**9})
     first, second = (Reservation(name, "team", Parts([(one, 3)])) for name in ("first", "second"))
     for request in (first, second):
-        gate.ledger.look(lambda engine, now, asked=request: engine.reserve(asked, now))  # type: ignore[misc]
+        gate.ledger.look(lambda engine, now, asked=request: engine.of(asked.namespace).reserve(asked, now))  # type: ignore[misc]
     (grant,) = gate.ledger.look(lambda engine, now: engine.advance(now))
     assert isinstance(grant, Grant)
-    gate.ledger.look(lambda engine, now: engine.draw(Draw("d", grant.gang, 0), now))
+    gate.ledger.look(lambda engine, now: engine.of("team").draw(Draw("d", grant.gang, 0), now))
     assert shown() - before == {
         'backoff_ctrl_gangs{state="admitted"} 1',
         'backoff_ctrl_gangs{state="waiting"} 1',
         'backoff_ctrl_gang_members{state="reserved"} 2',
         'backoff_ctrl_gang_members{state="drawn"} 1',
     }
-    gate.ledger.look(lambda engine, now: engine.withdraw(second, now))
-    gate.ledger.look(lambda engine, now: engine.give_back(grant.gang, now))
+    gate.ledger.look(lambda engine, now: engine.of(second.namespace).withdraw(second, now))
+    gate.ledger.look(lambda engine, now: engine.gangs_of(grant.gang.namespace).give_back(grant.gang, now))
     assert shown() == before

@@ -98,7 +98,7 @@ def test_what_never_fits_is_told_with_its_quota_and_what_the_gate_does(small: Cr
 async def test_a_gate_whose_watch_is_lost_is_not_ready(crowd: Crowd) -> None:
     """A reason for each place; one that never could watch is ready, since it learns."""
     record: Any = WatchRecord()
-    crowd.source._watch = lambda: record
+    crowd.source.record = lambda: record
     record.quotas("team", seen=False, why="may not list")
     assert ask(crowd.url, "/readyz").status == 200
     record.quotas(EVERYWHERE, seen=True)

@@ -128,7 +128,7 @@ if sys.argv[1:] == ["missing"]:
 from kubernetes import client
 from backoff_ctrl import GatedApiClient
 with GatedApiClient(client.Configuration(host="http://127.0.0.1:1")) as gated:
-    print([type(each).__name__ for each in gated.gate.ledger.subscribers])
+    print([type(each).__name__ for each in gated.gate.ledger.subscribers.every])
     print(any(name.startswith("opentelemetry.trace") for name in sys.modules))
 """
 

@@ -22,7 +22,7 @@ HEAD: Final = """\
 # What happens when something breaks
 
 A storm of 300 creates is sent through the gated client with its default wiring, into a namespace of a real Kubernetes
-(etcd, kube-apiserver, kube-controller-manager) whose quota allows only some of them at a time; a fake kubelet finishes
+(etcd, kube-apiserver, kube-controller-manager). Its quota allows only some of them at a time; a fake kubelet finishes
 the pods. In the middle of it one thing breaks. At the end the API server is asked which pods exist: each create must
 exist exactly once, and no request may be left waiting. Each row is a test in `tests/cluster/faults/`.
 

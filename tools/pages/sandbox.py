@@ -23,9 +23,9 @@ HEAD: Final = """\
 # The sandbox
 
 `backoff-ctrl sandbox` is an API server for trying out and testing clients that wait for quota. It speaks the Kubernetes
-API over real HTTP, with ResourceQuota and LimitRange admission, and needs nothing but Python. This page lists test
+API over real HTTP, with ResourceQuota and LimitRange admission, and needs only Python. This page lists test
 cases, not plans. Each case runs unchanged against the sandbox *and* against a real kube-apiserver 1.36 with etcd and
-kube-controller-manager; for kubectl and for client-go informers the same commands run on both, and the output must be
+kube-controller-manager. For kubectl and for client-go informers the same commands run on both, and the output must be
 the same. `make test` runs all of it, `make test-quick` the part that needs no Go.
 
 ## What it promises
@@ -47,18 +47,18 @@ NOT_PROMISED: Final = """\
 - **Every kind.** `kubectl api-resources` lists those that are served: the kinds that quota counts, and those that users
   create beside them. Other API groups answer 404.
 - **Networks and storage.** The address of a Service leads nowhere; a claim is never bound.
-- **Webhooks, priority and fairness, audit.** There are none. Overload, conflicts, lost answers and late events can be
+- **Webhooks, priority and fairness, audit.** They are missing. Overload, conflicts, lost answers and late events can be
   injected as faults: `/sandbox/faults`.
 - **Durability.** All data is in memory, and lost when the sandbox stops.
 - **Protobuf answers.** Protobuf is accepted in requests; answers are JSON, which every client accepts.
 - **Every rule of every kind.** Bodies are validated against their schema. For pods, services, claims and quotas, the
   fields that charges depend on are validated, and what the cases above name; the rest of Kubernetes' validation is
   missing. A real server refuses a pod with invalid volumes, probes, tolerations or affinity with 422; the sandbox
-  accepts it, and also any schedule of a CronJob, any value of a PriorityClass, a LimitRange that contradicts itself,
-  and options of a list that do not go together. Malformed bodies are refused with the same status code, but in words
-  of the sandbox. `kubectl create token` is refused.
+  accepts it. It also accepts any schedule of a CronJob, any value of a PriorityClass, a LimitRange that contradicts
+  itself, and options of a list that do not go together. Malformed bodies are refused with the same status code, but in
+  words of the sandbox. `kubectl create token` is refused.
 - **Every column.** Pods, quotas, events, Services, claims, Jobs, Deployments and what is created beside them have
-  the columns of `kubectl get`; other kinds show their name and when they were created, custom ones their name and age.
+  the columns of `kubectl get`. Other kinds show their name and when they were created, custom ones their name and age.
 - **Owners of every field.** `managedFields` exist for objects that were applied by the server, and for no others: the
   first such apply meets what was there before as `before-first-apply`.
 - **Deletes step by step.** What is to be deleted in the foreground is deleted in the background; a definition and its
@@ -79,11 +79,11 @@ class Case:
     def line(self) -> str:
         """The line of the page for this case."""
         words = ACRONYMS.sub(lambda found: found[0].upper(), self.name.removeprefix("test_").replace("_", " "))
-        return f"- {words[0].upper()}{words[1:]}. *{self.claim}*"
+        return f"- {words[0].upper()}{words[1:]}." + (f" *{self.claim}*" if self.claim else "")
 
 
 def page(present: str = "") -> str:
-    """Return the text of the page, whatever it was."""
+    """Return the text of the page."""
     del present
     found = themes()
     promised = {title: [case for case in cases if not case.reason] for title, cases in found.items()}

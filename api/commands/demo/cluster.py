@@ -86,7 +86,7 @@ def _delete(rooms: Rooms) -> None:
 
 def _await_gone(rooms: Rooms, progress: Progress) -> None:
     task = progress.add_task("cleaning up", total=None)
-    with suppress(ReachError):
+    with suppress(ReachError):  # _report_left names the namespaces that are left
         rooms.await_gone()
     progress.update(task, total=1, completed=1)
 

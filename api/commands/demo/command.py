@@ -98,7 +98,7 @@ GANG_LEGEND: Final = {
     help="With --jobs: the kube-controller-manager that makes the pods; default: the one on the PATH, else a simulated "
     "Job controller.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document only.")
 def command(  # noqa: PLR0913, PLR0917 - options of the command line
     trace: Path | None,
     pods: int,
@@ -197,7 +197,7 @@ def _run_all(
     also: Sequence[str] = (),
     factor: float | None = None,
 ) -> Compared:
-    """Run every client in virtual time, then over HTTP if it is said how: there the clients ``also``, too."""
+    """Run every client in virtual time, then over HTTP if a way there is given: there the clients ``also``, too."""
     bounds = bounds_of(workload)
     in_virtual_time = {
         name: run_in_virtual_time(workload, name) for name in progress.track(CLIENTS, description="virtual time")
@@ -335,7 +335,7 @@ GANG_ROWS: Final[Mapping[str, Callable[[GangResult], str]]] = {
     "gangs complete": lambda result: f"{result.gangs_complete} of {{gangs}}",
     "gangs that held a half": lambda result: f"{result.gangs_held_half}",
     "longest half": lambda result: _seconds(result.half_held_longest_s),
-    "computes nothing": lambda result: f"{result.half_held_pod_s:,.0f} pod-s",
+    "held idle": lambda result: f"{result.half_held_pod_s:,.0f} pod-s",
     "gangs wait, p50": lambda result: _seconds(result.gang_wait_p50_s),
     "gangs wait, p95": lambda result: _seconds(result.gang_wait_p95_s),
     "singles wait, p50": lambda result: _seconds(result.single_wait_p50_s),
@@ -346,7 +346,7 @@ GANG_ROWS: Final[Mapping[str, Callable[[GangResult], str]]] = {
 
 
 def _compare_gangs(workload: Workload, source: str, *, as_json: bool) -> None:
-    """Run the comparison of gangs. Its document is that of ``--virtual`` (the same pods, none in gangs) and more."""
+    """Run the comparison of gangs. Its document adds to that of ``--virtual``: the same pods, without gangs."""
     work = with_gangs(workload)
     results: dict[str, GangResult] = {}
     with progress_display() as progress:
@@ -389,7 +389,7 @@ def _print_gangs(work: Workload, source: str, results: Mapping[str, GangResult])
     console.print(
         "\nheld a half: some members lived for over a second without the others. A gang runs only once all of it "
         "lives.\n"
-        "computes nothing: the time that members of incomplete gangs held quota, in pod-seconds.\n"
+        "held idle: the time that members of incomplete gangs held quota, in pod-seconds.\n"
         "makespan: from the first arrival to the end of the last pod. It cannot be below "
         f"{max(area_bound(work), arrival_bound(work)):,.0f} s here."
     )

@@ -30,7 +30,7 @@ CLIENT: Final = "gate_observing"
 
 @dataclass(slots=True)
 class Totals:
-    """What happened so far."""
+    """The sums of all slices so far."""
 
     rounds: int = 0
     waiting: int = 0

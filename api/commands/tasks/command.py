@@ -78,7 +78,7 @@ def command() -> None:
     shell_complete=of_tasks(ended),
     help="Run this task again, which has ended, in place of the files; --set PATH=VALUE changes its fields.",
 )
-@click.option("-n", "--namespace", metavar="NAME", help="For tasks that name none; default: that of the context.")
+@click.option("-n", "--namespace", metavar="NAME", help="For tasks without a namespace; default: that of the context.")
 @click.option("--admin", metavar="HOST:PORT", help="Serve the status API of the gate there, on this machine alone.")
 @click.option("--abort-on-exit", is_flag=True, help="Ctrl-C aborts the tasks, and waits until they have ended.")
 @POLICY
@@ -110,7 +110,7 @@ def run(
     backoff-ctrl task run --again train --set spec.resources.requests.memory=8Gi
 
     Exit codes: 0 all succeeded, or were not needed; 1 a task failed or was aborted, or Ctrl-C came before the end; 2
-    wrong usage, a task that is refused (then none is stored), or a store or cluster that can't be used.
+    wrong usage, a refused task (then no task is stored), or a store or cluster that can't be used.
     """
     needs_packages()
     once_more = _again(files, again, namespace, given)
@@ -146,7 +146,7 @@ def run(
 def list_(namespace: str | None, everywhere: bool, output: str | None, **given: Any) -> int:
     """List tasks, the oldest first, also while others run them.
 
-    With --store cluster the default is the context's namespace, as with kubectl, also where it names none: default.
+    With --store cluster the default is the context's namespace, and without one "default", as with kubectl.
 
     Exit codes: 0 done; 2 wrong usage, or a store or server that can't be used.
     """
@@ -213,8 +213,8 @@ def show(name: str, namespace: str | None, output: str | None, **given: Any) -> 
 def logs(name: str, namespace: str | None, follow: bool, container: str, **given: Any) -> int:
     """Print the log of the task NAME.
 
-    That is the output of the pods of its current attempt. While that attempt has none, the log of the one before is
-    printed; stderr says so.
+    That is the output of the pods of its current attempt. While that attempt has no pods, the log of the one before
+    is printed; stderr says so.
 
     For an object with several pods (a Job, a Spark application) each line begins with the pod's name. Once a pod is
     deleted, its log is gone.
@@ -274,7 +274,7 @@ def abort(name: str, namespace: str | None, seconds: float, output: str | None, 
     """End the task NAME, and delete its object.
 
     No further attempt is made; this can't be undone. The request is written to the store for the manager that runs
-    there; if there is none, this command ends the task itself.
+    there; without a manager, this command ends the task itself.
 
     Exit codes: 0 it has ended; 1 there is no such task, or it is still running; 2 wrong usage, or a store, server or
     cluster that can't be used.
@@ -459,7 +459,7 @@ def _told(items: Mapping[str, TaskItem], output: str | None, *, namespace: str) 
         click.echo(summary(items))
     else:
         where = f" in namespace {namespace}" if namespace else ""
-        click.echo(f"nothing is unfinished{where}: backoff-ctrl task run -f FILE runs more")
+        click.echo(f"all tasks have ended{where}: backoff-ctrl task run -f FILE runs more")
     return DONE if all(each.phase == "Success" or each.code == NOT_NEEDED for each in items.values()) else FAILED
 
 
@@ -467,7 +467,7 @@ def _serve(admin: str | None) -> None:
     """Serve the status of the gate, if that is wanted. Raises ``BadInput``."""
     if admin is None:
         return
-    from backoff_ctrl.k8s.status.showing import serve_status  # noqa: PLC0415 - costs nothing where it is not wanted
+    from backoff_ctrl.k8s.status.showing import serve_status  # noqa: PLC0415 - imported only where it is wanted
 
     try:
         serve_status(listen=admin, exact=True)

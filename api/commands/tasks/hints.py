@@ -21,7 +21,7 @@ OF_ONE_RUN: Final = frozenset({"files", "again", "namespace"})
 OF_A_LOOK: Final = frozenset({"admin", "abort_on_exit", "as_json", "output"})
 """Options of ``task run`` that change how it is shown or left."""
 NOT_YET: Final = frozenset({"NotReady", "WaitingForResources", "Paused", "RetryableFailure"})
-"""Phases in which an attempt has nothing yet, or nothing more, in the cluster or at a service."""
+"""Phases in which an attempt has no object in the cluster and no job at a service: not yet, or not any more."""
 _COMMAND: Final = re.compile(r"backoff-ctrl task (?:list|delete [^ )]+ -n [^ )]+)")
 """The commands that a store names, which does not know how it was found."""
 

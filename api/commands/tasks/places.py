@@ -45,7 +45,7 @@ def namespace_to_list(namespace: str | None, given: Mapping[str, Any], *, everyw
 
 
 def hint_on_tasks(namespace: str, given: Mapping[str, Any]) -> None:
-    """Tell of other namespaces after an empty list: a misspelt name is empty, too."""
+    """Print a hint at other namespaces after an empty list: a misspelt name is empty, too."""
     if in_cluster(given):
         from backoff_ctrl.k8s.kube.cluster.asking import Reach, ReachError  # noqa: PLC0415 - imports the client
 

@@ -25,8 +25,6 @@ ASK_AGAIN: Final = 1.0
 
 
 class RemoteTasks:
-    """A server with tasks."""
-
     def __init__(self, server: str, token_file: str | None) -> None:
         """Prepare to ask. Raises ``BadInput``."""
         place = read_url(server)
@@ -67,7 +65,7 @@ class RemoteTasks:
     def again(self, namespace: str, name: str, changes: Sequence[tuple[str, Any]]) -> list[TaskItem]:
         """Run a task again that has ended, and with it those that failed by their need of it.
 
-        Raises ``Failed`` if there is none, or it has not ended.
+        Raises ``Failed`` if the task is missing, or has not ended.
         """
         ended = [each for each in self.items(namespace) if not each.unfinished]
         others = failed_by_need(name, {each.name: Needing(each.phase, each.code, each.needs) for each in ended})

@@ -144,7 +144,7 @@ class Run:
             task = await store.request_abort(namespace, name, _asks(store))
             self.items[task.uid] = item(task)
             if task.open:
-                with suppress(TimeoutError):
+                with suppress(TimeoutError):  # the exit code and the printed task show that it goes on
                     async with asyncio.timeout(seconds):
                         await self._follow(store, since, view, only=[task.uid])
 

@@ -128,8 +128,8 @@ def _lines(found: TaskDocument, now: float) -> Iterator[str]:
         yield f"    {event.at}  attempt {event.attempt + 1}  {event.phase}{reason}"
     if found.reasons:
         yield "  events of the object"
-        for told in found.reasons:
-            yield f"    {told.at}  {' '.join(told.text.split())[:REASON_WIDTH]}"
+        for cause in found.reasons:
+            yield f"    {cause.at}  {' '.join(cause.text.split())[:REASON_WIDTH]}"
 
 
 def _why(found: TaskDocument) -> Iterator[str]:

@@ -245,7 +245,7 @@ def namespace_snapshot(handler: ComputeResourceAwareBackOffHandler, now: float) 
         ends_told=knowledge.living.followed,
         waiting=handler.line.size,
         oldest=now - handler.line.first_joined(handler.policy.age_step) if handler.line.size else None,
-        seats=0 if handler.away is None else handler.away.empty_seats(now),
+        seats=0 if handler.knowledge.away is None else handler.knowledge.away.empty_seats(now),
         outstanding=len(knowledge.outstanding),
         answered_holds=sum(len(quota.holds.answered) for quota in knowledge.quotas.values()),
         unproven=handler.pace.unproven,

@@ -196,7 +196,7 @@ class GangFailed(Exception):  # noqa: N818 - a result, as ``GangRefused``
         if left:
             said += f"These could not be deleted again: {', '.join(left)}"
         else:
-            said += "Those that were created are deleted again" if created else "Nothing is left of it"
+            said += "Those that were created are deleted again" if created else "No member is left"
         super().__init__(said)
         self.created = created
         self.left = left
@@ -297,12 +297,12 @@ async def _undo(tasks: Sequence[asyncio.Future[Any]], delete: Any, namespace: st
 
 
 def _leaves(failure: object) -> bool:
-    """Say whether a delete that ended so has left the object."""
+    """Return whether a delete that ended so has left the object."""
     return isinstance(failure, BaseException) and getattr(failure, "status", None) != 404
 
 
 def _raise_failed(count: int, created: list[str], left: list[str]) -> None:
-    """Say what came of the gang, in place of the error that is being handled. A Ctrl-C or a cancellation goes on."""
+    """Raise what became of the gang, in place of the error being handled. A Ctrl-C or a cancellation goes on."""
     error = sys.exception()
     if isinstance(error, Exception):
         raise GangFailed(count, created, left, error) from error

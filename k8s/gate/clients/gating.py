@@ -128,7 +128,7 @@ class Gating(Generic[G]):
         self._transport = client.transport
         self.share = Share(self.configuration, gate, events)
         self.gate = client.kind(ledger=self.share.ledger, mode=mode if mode is not None else outside.mode or None)
-        self.attempt = self.share.ledger.attempt
+        self.attempt = self.share.ledger.engine.attempt
         self.now = self.share.ledger.now
         self.defaults = Options(**{"timeout": outside.timeout, **options})
         self.token = LastToken()
@@ -155,7 +155,7 @@ class Gating(Generic[G]):
             return None
 
     def teaches(self, url: str, status: int) -> bool:
-        """Say whether ``learn`` needs the body of an ungated call's answer."""
+        """Return whether ``learn`` needs the body of an ungated call's answer."""
         return status == 403 and read_target(self.configuration.host, url) is not None
 
     def learn(

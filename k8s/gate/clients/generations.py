@@ -24,7 +24,7 @@ ASYNCIO: Final = ("kubernetes.aio", "kubernetes_asyncio")
 
 
 def is_since_37(package: str) -> bool:
-    """Say how to gate the client of this package. Raises ``ImportError`` with what to do if it can't be gated."""
+    """Return whether the client has the interface of 37 and later. Raises ``ImportError`` if it can't be gated."""
     name = package.partition(".")[0]
     try:
         api_client = import_module(f"{package}.client").ApiClient
@@ -32,7 +32,7 @@ def is_since_37(package: str) -> bool:
         raise ImportError(f"GatedApiClient needs {_wanted(name)}: {_remedy(name)}", name=name) from error
     _warn_if_untested(name)
     if not hasattr(api_client, "param_serialize") and not hasattr(api_client, "request"):
-        said = f"this version of {name} offers nothing that creates can be gated by: use {_wanted(name)}"
+        said = f"this version of {name} has no method by which creates can be gated: use {_wanted(name)}"
         raise ImportError(f"{said}; {_remedy(name)}", name=package)
     return hasattr(api_client, "param_serialize")
 

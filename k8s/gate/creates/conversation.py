@@ -263,7 +263,7 @@ class Conversation:
         return JoinLine(refusal)
 
     def _may_exist(self, now: float) -> bool:
-        """Say whether the refusal may hide a 409: quota admission answers before storage does."""
+        """Return whether the refusal may hide a 409: quota admission answers before storage does."""
         if not self._may_look or self.named.applied:
             return False
         if now < self._in_doubt_until:

@@ -94,7 +94,7 @@ class Named:
         return {**self.given, "metadata": metadata}
 
 
-def name_create(  # noqa: PLR0913 - each says something else of the create
+def name_create(  # noqa: PLR0913 - each is another fact about the create
     body: Mapping[str, Any],
     *,
     namespace: str,
@@ -169,8 +169,8 @@ class Found(StrEnum):
     OURS = "made by this create, or by an earlier one with its key"
     OTHERWISE = "made with this key, for another body"
     GOING = "being deleted"
-    FOREIGN = "made by somebody else"
-    APPLICABLE = "there, and an apply may change it, whoever made it"
+    FOREIGN = "made by another client"
+    APPLICABLE = "there, and an apply may change it, even that of another client"
 
 
 def whose(answer: Answer, named: Named) -> Found | None:

@@ -17,16 +17,16 @@ PASSING: Final = "its-turn"
 
 SENTENCES: Final[Mapping[str, str]] = {
     "paused-by-operator": "an operator has paused the creates of its namespace",
-    "first-contact": "nothing is known of its namespace yet, so the first creates there are sent a few at a time",
+    "first-contact": "its namespace is not known yet, so the first creates there are sent a few at a time",
     "overload": "the API server has asked for fewer requests",
     "namespace-slowed": "quota checks in its namespace conflict or time out, so creates there are slowed down",
     "not-counted-yet": "the quota controller has not counted this kind in its namespace yet",
-    "comes-back": "its client was told to send it again, and has not done so yet",
+    "comes-back": "its client was asked to send it again, and has not done so yet",
     PASSING: "it fits, and is sent as soon as those before it are",
     SAME_KEY: "another create with its key goes first",
 }
 """Why a create waits for which no quota is the reason, as a sentence."""
-_WORDS: Final = {"first-contact": "first requests to a namespace", "comes-back": "its client was told to retry"}
+_WORDS: Final = {"first-contact": "first requests to a namespace", "comes-back": "its client was asked to retry"}
 """Reasons whose codes are no words, for columns."""
 LABEL_MAX: Final = 400
 """In characters: longer than any kind, namespace and name that the server accepts."""

@@ -8,9 +8,8 @@ was left out. ``EventSender`` writes, on the runtime, one request at a time. Eve
 ``BACKOFF_CTRL_EVENTS=1`` or the program asks for them; where they are forbidden that is logged once. A sidecar writes
 those about its own pod (``own_pod``) by default, after half a minute.
 
-``webhooks`` sends notifications to the receivers in the file that ``BACKOFF_CTRL_NOTIFY`` names; without it, none are
-sent. They are CloudEvents, signed as the Standard Webhooks specification says; each receiver has its own queue on the
-runtime.
+``webhooks`` sends notifications, if ``BACKOFF_CTRL_NOTIFY`` names a file of receivers. They are CloudEvents, signed as
+the Standard Webhooks specification says; each receiver has its own queue on the runtime.
 
 Neither ever delays a create, and their requests do not pass a gate.
 """

@@ -48,7 +48,7 @@ class OwnPod(Reporter):
         since = create.creation.noticed_at
         return max(0.0, (create.began if since is None else since) + LATE - self.ledger.now())
 
-    def _about(self, create: Unfinished) -> tuple[str, Owner | None]:  # noqa: ARG002 - whichever it is
+    def _about(self, create: Unfinished) -> tuple[str, Owner | None]:  # noqa: ARG002 - the same for each
         return self._pod
 
     def _is_told(self, why: Explanation) -> bool:

@@ -77,7 +77,7 @@ class Receiver:
         return self.hears(event, namespace, reason) and (event == "declined" or waited >= self.longer_than)
 
     def hears(self, event: str, namespace: str, reason: str) -> bool:
-        """Return whether it is to be notified of something that did not wait."""
+        """Return whether it is to be notified of a create that did not wait."""
         return (
             event in self.events
             and any(fnmatchcase(namespace, each) for each in self.namespaces)

@@ -73,7 +73,7 @@ def path_of(owner: Owner, namespace: str) -> str:
 
 
 def _has_path(owner: Owner) -> bool:
-    with suppress(PathError):
+    with suppress(PathError):  # a user may write any text as an owner
         return bool(path_of(owner, "any"))
     return False
 
@@ -105,7 +105,7 @@ class GangWatch:
         self._news = asyncio.Event()
 
     def look(self) -> None:
-        """Wake the watch: there is a gang, or one has created something."""
+        """Wake the watch: there is a gang, or one has created an object."""
         self._news.set()
 
     async def run(self) -> None:
@@ -127,7 +127,7 @@ class GangWatch:
 
     def _look(self) -> bool:
         """Watch by owners too if need be; say whether there is a gang."""
-        wanted = self._ledger.look_for(self._namespace)
+        wanted = self._ledger.gangs.look_for(self._namespace)
         if self._owned is not None:
             self._owned.look_again()
         elif wanted is not None and wanted.by_owners:
@@ -159,7 +159,7 @@ class LabelledPods(Observer):
         self._ledger = ledger
         self._warned = False
         self._listed: set[str] = set()
-        ledger.members_told(namespace, kind.labels, told=False)
+        ledger.gangs.members_told(namespace, kind.labels, told=False)
 
     def begin(self) -> None:
         self._listed = set()
@@ -170,25 +170,25 @@ class LabelledPods(Observer):
 
     def listed(self, version: str) -> None:  # noqa: ARG002
         """Report the members that ended while they were not watched; from now on all ends are reported."""
-        self._ledger.members_listed(self._name, self._listed, labelled=bool(self.kind.labels))
+        self._ledger.gangs.members_listed(self._name, self._listed, labelled=bool(self.kind.labels))
         self._listed = set()
-        self._ledger.members_told(self._name, self.kind.labels, told=True)
+        self._ledger.gangs.members_told(self._name, self.kind.labels, told=True)
 
     def lost(self, error: BaseException) -> None:
         """Ends may be missed; after we have ended the watch, all are."""
-        self._ledger.members_told(self._name, self.kind.labels, told=isinstance(error, asyncio.CancelledError))
+        self._ledger.gangs.members_told(self._name, self.kind.labels, told=isinstance(error, asyncio.CancelledError))
 
     def remove(self, gone: Object) -> None:
-        if self._ledger.is_member(gone.uid):
-            self._ledger.member_ended(self._name, gone.uid)
+        if self._ledger.gangs.is_member(gone.uid):
+            self._ledger.gangs.member_ended(self._name, gone.uid)
 
     def put(self, found: Object) -> None:
         label = _label_of(found.body)
         if label is not None:
-            self._ledger.member_seen(self._name, label, found.uid, found.body)
+            self._ledger.gangs.member_seen(self._name, label, found.uid, found.body)
 
     def refused(self, error: Refusal, times: int) -> bool:  # noqa: ARG002
-        """Say once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
+        """Log once that these pods can't be watched: what is reserved for them lasts until the gang's limit."""
         if not self._warned:
             log.warning("the pods of gangs in %s can't be watched: %s", self.namespace, error)
         self._warned = True
@@ -235,14 +235,14 @@ class OwnedPods(LabelledPods):
             self.remove(found)
             return
         owners = owners_of(metadata)
-        wanted = self._ledger.look_for(self._name)
+        wanted = self._ledger.gangs.look_for(self._name)
         created = str(metadata.get("creationTimestamp") or "")
         if not owners or not found.uid or found.uid in self._owners or (wanted and created < wanted.since):
             return
         _remember(self._owners, found.uid, owners)  # a driver's pod owns the executors'
         pod = _Pod(found.uid, found.key[1], owners, _label_of(found.body))
         _remember(self._unclaimed, pod.uid, pod)
-        label = next(filter(None, (self._ledger.label_of(owner.uid) for owner in owners)), None)
+        label = next(filter(None, (self._ledger.gangs.label_of(owner.uid) for owner in owners)), None)
         if label is not None:
             self._claim(pod, label)
         else:
@@ -253,16 +253,16 @@ class OwnedPods(LabelledPods):
         """Read the members again that are known by their owners: metadata does not say whether they have ended."""
         super().listed(version)
         for pod, label in self._claimed.values():
-            if self._ledger.is_member(pod.uid):
+            if self._ledger.gangs.is_member(pod.uid):
                 self._spawn(self._read(pod, label))
 
     def remove(self, gone: Object) -> None:
         self._unclaimed.pop(gone.uid, None)
         if self._claimed.pop(gone.uid, None) is not None:  # it may be being read, and not be known as a member yet
-            self._ledger.member_ended(self._name, gone.uid)
+            self._ledger.gangs.member_ended(self._name, gone.uid)
 
     def look_again(self) -> None:
-        """A gang has created something: unclaimed pods may belong to it."""
+        """A gang has created an object: unclaimed pods may belong to it."""
         self._unread.extend(self._unclaimed.values())
         self._follow()
 
@@ -274,7 +274,7 @@ class OwnedPods(LabelledPods):
     async def _follow_owners(self) -> None:
         """Find out, one after the other, which of the unclaimed pods belong to a gang."""
         try:
-            while self._unread and self._ledger.look_for(self._name) is not None:
+            while self._unread and self._ledger.gangs.look_for(self._name) is not None:
                 pod = self._unread.popleft()
                 if pod.uid in self._unclaimed and (label := await self._gang_of(pod.owners)) is not None:
                     self._claim(pod, label)
@@ -288,7 +288,7 @@ class OwnedPods(LabelledPods):
         for _ in range(DEPTH):
             above: list[Owner] = []
             for owner in level:
-                label = self._ledger.label_of(owner.uid)
+                label = self._ledger.gangs.label_of(owner.uid)
                 if label is not None:
                     return label
                 if followed < FOLLOWED:
@@ -337,10 +337,10 @@ class OwnedPods(LabelledPods):
             self._spawn(self._read(pod, label))
 
     async def _read(self, pod: _Pod, label: str) -> None:
-        with suppress(WatchForbiddenError):
+        with suppress(WatchForbiddenError):  # the watch of these pods needs the same right, and reports its loss
             found = await self._tried(pod.name, self._pod_of)
             if found and metadata_of(found).get("uid") == pod.uid:
-                self._ledger.member_seen(self._name, label, pod.uid, found)
+                self._ledger.gangs.member_seen(self._name, label, pod.uid, found)
 
     async def _pod_of(self, name: str) -> Mapping[str, Any]:
         async with self._reading:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 _WAITS_FOR_ITS_THREADS: Final = ThreadPoolExecutor.shutdown.__code__
 _WAITS_FOR_AN_EXECUTOR: Final = asyncio.Runner.close.__code__
@@ -18,7 +18,12 @@ _FRAMES: Final[Callable[[], dict[int, FrameType]]] = getattr(sys, "_current_fram
 _EXCEPTIONS: Final[Callable[[], dict[int, Any]]] = getattr(sys, "_current_exceptions", dict)
 
 
-def main_thread_has_failed() -> bool:
+def must_not_wait() -> frozenset[int] | Literal["all"]:
+    """Return the threads (their idents) in which no create may go on waiting, since Python waits for their ends."""
+    return "all" if _main_thread_has_failed() else _awaited_by_interrupted()
+
+
+def _main_thread_has_failed() -> bool:
     """Say whether an exception such as Ctrl-C ended the main thread: Python then joins the other threads.
 
     No create may go on waiting in that case. If the main thread simply returned, the other threads go on working, and
@@ -30,7 +35,7 @@ def main_thread_has_failed() -> bool:
     return ending and (hasattr(sys, "last_exc") or hasattr(sys, "last_type"))
 
 
-def awaited_by_interrupted() -> frozenset[int]:
+def _awaited_by_interrupted() -> frozenset[int]:
     """Return the threads (their idents) that the main thread waits for because of a Ctrl-C or a ``SystemExit``.
 
     These are the threads of an executor whose ``with`` block the exception leaves, or of the one that ``asyncio.run``

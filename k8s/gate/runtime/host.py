@@ -258,7 +258,7 @@ class Runtime:
         self._ready().call_soon_threadsafe(call, *given)
 
     def _is_too_late(self) -> bool:
-        """Say whether this is a daemon thread that Python is about to end: for it, no thread is started again."""
+        """Return whether this is a daemon thread that Python is about to end: for it, no thread is started again."""
         return self._exits and not self._runs() and threading.current_thread() is not threading.main_thread()
 
     def call_later(self, seconds: float, call: Callable[[], object]) -> Cancel:
@@ -435,7 +435,7 @@ class Alarms(ABC):
 
     @property
     def can_ring(self) -> bool:
-        """Whether anybody is there to call back: not on a loop that is closed, before another one is used."""
+        """Whether a loop is there to call back on: not between the end of one and the first use of another."""
         return True
 
     def ring_beside(self, loop: asyncio.AbstractEventLoop) -> bool:  # noqa: ARG002 - the runtime outlasts every loop

@@ -20,7 +20,7 @@ NOT_NOW: Final = inf
 
 
 def leaves_as_much(places: Places, path: Path, free: int) -> bool:
-    """Say whether a tenant may have one more place: it has at most as many as it leaves free, so no other stands."""
+    """Return whether a tenant may have one more place: it has at most as many as it leaves free, so no other stands."""
     return places.taken[path] < free
 
 
@@ -49,14 +49,14 @@ class Turns(ABC):
 
     @abstractmethod
     def go(self, path: Path) -> None:
-        """Note that one goes."""
+        """Count a waiter that goes."""
 
     @abstractmethod
     def undo(self, path: Path) -> None:
-        """Note that one was let go who had left the line."""
+        """Take back the count of a waiter that had left the line when its turn came."""
 
     async def enter(self, *path: str) -> None:
-        """Wait until one may go."""
+        """Wait for a turn."""
         turn = asyncio.get_running_loop().create_future()
         branch = self._root
         for name in path:
@@ -73,7 +73,7 @@ class Turns(ABC):
             raise
 
     def look(self) -> None:
-        """Let all go who may go now. To be called when there is news; what time alone allows is seen by itself."""
+        """Let all waiters go that may. Call it when there is news; the passing of time needs no call."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -87,7 +87,7 @@ class Turns(ABC):
             return
 
     def waits(self, *path: str) -> bool:
-        """Say whether anybody waits here."""
+        """Return whether a caller waits here."""
         branch: _Branch | None = self._root
         for name in path:
             branch = branch and branch.branches.get(name)
@@ -148,13 +148,13 @@ class Places(Turns):
             self._keys[key] = path
 
     def take_now(self, key: Hashable, *path: str) -> bool:
-        """Take a place if there is room, and say whether it is taken: then nobody waits for it."""
+        """Take a place at once if there is room; return whether there was. It never waits."""
         if all(self._has_room(self, path[:end]) for end in range(len(path) + 1)):
             self.adopt(key, *path)
         return key in self._keys
 
     def free(self, key: Hashable) -> None:
-        """Give a place back. A second call does nothing."""
+        """Give a place back. A second call is ignored."""
         path = self._keys.pop(key, None)
         if path is not None:
             self.undo(path)
@@ -170,11 +170,11 @@ class Places(Turns):
             self.free(key)
 
     def are_used(self, *path: str) -> bool:
-        """Say whether anybody has a place here, or waits for one."""
+        """Return whether a place here is taken or waited for."""
         return self.taken[path] > 0 or self.waits(*path)
 
     def taken_beside(self, keys: Container[Hashable]) -> bool:
-        """Say whether anybody but these has a place."""
+        """Return whether other keys than these have a place."""
         return any(key not in keys for key in self._keys)
 
     # -- as a line ---------

@@ -99,7 +99,7 @@ class MemoryFile:
                 )
             self._complaint = complaint
             if beside is not None:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # the complaint is logged; _sweep deletes the file later
                     beside.unlink()
             return False
         self._complaint = ""
@@ -107,7 +107,7 @@ class MemoryFile:
 
     def _sweep(self) -> None:
         """Delete the temporary files of killed processes."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # they only take space; the next sweep tries again
             for stray in self.path.parent.glob(f"{self.path.name}.*.new"):
                 if stray.lstat().st_mtime < time.time() - STRAY:
                     stray.unlink(missing_ok=True)

@@ -123,7 +123,7 @@ def use_policy(*, below: Mapping[str, Any], above: Mapping[str, Any]) -> None:
     """Set the policy of ledgers that this process opens from now on; existing ones keep theirs.
 
     ``BACKOFF_CTRL_POLICY`` takes precedence over ``below``, and ``above`` over both. Raises ``PolicyError``, and then
-    sets nothing.
+    keeps the old policy.
     """
     Policy(**{**below, **settings().policy, **above})
     _PROCESS.below, _PROCESS.above = below, above

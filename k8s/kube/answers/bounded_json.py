@@ -2,7 +2,7 @@
 
 An API server stores JSON that Python can't read, or can read but not walk through: fields nested 10,000 levels deep,
 numbers of any length, and bytes that are no UTF-8. A user who may patch one object can write all of these into its
-``managedFields``; one such object must not cost the readers of a list the other objects of its page. So whatever is
+``managedFields``; one such object must not cost the readers of a list the other objects of its page. So a value
 beyond the bounds is left out (null stands in its place), and the object is marked by its type, ``PartlyRead``.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import accumulate, compress, count
 from typing import Any, Final, TypeAlias
 
@@ -28,7 +29,7 @@ _STEPS: Final = bytes({ord("{"): 1, ord("["): 1, ord("}"): 255, ord("]"): 255}.g
 
 
 class PartlyRead(dict[str, Any]):
-    """An object of which something was left out, since it is beyond the bounds. ``why`` says which."""
+    """An object without its parts beyond the bounds. ``why`` says which bounds."""
 
     def __init__(self, found: dict[str, Any], why: str) -> None:
         super().__init__(found)
@@ -38,18 +39,15 @@ class PartlyRead(dict[str, Any]):
 def read_json(data: bytes, trim: Trim | None = None) -> Any:
     """Return what an API server answered: an object, or a page of a list.
 
-    Where the whole can't be read within the bounds, each object in it is read by itself, and those that are beyond
-    them are ``PartlyRead``. An item of a list that is no JSON even so is None. Raises ``ValueError`` for other bytes
-    that are no JSON.
+    If the whole is beyond the bounds, each object in it is read by itself, and those beyond the bounds are
+    ``PartlyRead``. An item of a list that is no JSON is None. Raises ``ValueError`` for other bytes that are no JSON.
 
     ``trim`` returns what is needed of an object of a list. Each item of a list is trimmed before the
     next one is parsed: of 4 MB that take 60 MB as objects, only what is needed is ever there at once.
     """
     if trim is not None and not is_deeper(data, DEPTH_MAX):
-        try:
+        with suppress(ValueError, RecursionError):  # some object is beyond the bounds: each is read by itself below
             return _items_trimmed(data.decode(), trim)
-        except (ValueError, RecursionError):
-            pass  # read as what is beyond the bounds
     found = _whole(data)
     found = _parts_of(data) if found is _UNREAD else found
     return found if trim is None else _trimmed_whole(found, trim)

@@ -129,7 +129,7 @@ def read_unspecified(text: str) -> dict[str, list[str]]:
 
 
 def exceeds(requested: Mapping[str, int], limited: Mapping[str, int]) -> bool:
-    """Say whether more is requested than the whole quota. A limit of zero means paused, not never."""
+    """Return whether more is requested than the whole quota. A limit of zero means paused, not never."""
     return any(amount > limited.get(name, 0) > 0 for name, amount in requested.items())
 
 

@@ -157,7 +157,7 @@ class Lane(StrEnum):
     EXISTS = "exists"
     INVALID = "invalid"
     CREDENTIALS = "credentials"
-    OTHER = "other"  # none of these
+    OTHER = "other"
 
 
 RETRYABLE: Final = frozenset(

@@ -41,7 +41,7 @@ def _shortens(written: str, known: str) -> bool:
 
 
 def near(written: str, known: Iterable[str]) -> str | None:
-    """Return the known name that resembles an unknown one most; None: none does."""
+    """Return the known name that resembles an unknown one most, if any resembles it."""
     plain: dict[str, str] = {}
     for each in known:
         plain.setdefault(_plain(each), each)

@@ -34,7 +34,7 @@ def items_of(listed: Iterable[object]) -> list[Item]:
             name = mapping_at(body, "metadata", "").get("name")
             named.append((str(name), mappings_at(mapping_at(body, "spec", ""), "limits", "spec")))
         except FieldError:
-            continue
+            continue  # an unreadable LimitRange must not hide the others
     return [item for _, items in sorted(named, key=lambda pair: pair[0]) for item in items]
 
 
@@ -124,7 +124,7 @@ def _outside(item: Item, holder: str, requests: Amounts, limits: Amounts) -> Ite
 def _below(item: Item, holder: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, least in amounts_at(item, "min", "").items():
         if name not in requests:
-            yield f"{name}: a request of at least {quantity(least, name)} per {holder} is required, and none is given"
+            yield f"{name}: a request of at least {quantity(least, name)} per {holder} is required, but it is not set"
         elif min(requests[name], limits.get(name, least)) < least:
             yield f"{name}: at least {quantity(least, name)} per {holder} is required"
 
@@ -132,6 +132,6 @@ def _below(item: Item, holder: str, requests: Amounts, limits: Amounts) -> Itera
 def _above(item: Item, holder: str, requests: Amounts, limits: Amounts) -> Iterator[str]:
     for name, most in amounts_at(item, "max", "").items():
         if name not in limits:
-            yield f"{name}: a limit of at most {quantity(most, name)} per {holder} is required, and none is given"
+            yield f"{name}: a limit of at most {quantity(most, name)} per {holder} is required, but it is not set"
         elif max(limits[name], requests.get(name, 0)) > most:
             yield f"{name}: at most {quantity(most, name)} per {holder} is allowed"

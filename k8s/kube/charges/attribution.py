@@ -265,7 +265,7 @@ def _ending(each: Live, jobs: Mapping[str, Live], name: str) -> Ending:
 
 def _problem(quota: ObservedQuota) -> str:
     if not quota.spec:
-        return "it limits nothing"
+        return "it limits no resource"
     if not quota.hard:
         return "it is not enforced yet, because the quota controller has not filled in its status"
     if dict(quota.spec) != dict(quota.hard):

@@ -36,7 +36,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 class By(StrEnum):
-    """What ends a charge."""
+    """The event that ends a charge."""
 
     DELETION = "deletion"
     """The deletion is in progress and will end the charge at ``at``."""

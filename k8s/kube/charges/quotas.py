@@ -152,7 +152,7 @@ def _amounts(parent: Mapping[str, Any], key: str, at: str) -> dict[str, int]:
         try:
             amount = parse_quantity(quantity)
         except QuantityError:
-            continue
+            continue  # an amount that can't be read counts as unknown
         if amount >= 0:
             amounts[name] = amount
     return amounts
@@ -168,6 +168,6 @@ def quotas_of(answer: Answer) -> Iterator[tuple[str, ObservedQuota]]:
         try:
             seen = read_quota(item)
         except FieldError:
-            continue
+            continue  # an unreadable quota must not hide the others: its ceilings are learned from refusals
         if name:
             yield name, seen

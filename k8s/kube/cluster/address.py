@@ -50,7 +50,7 @@ def host_of(origin: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a Host header, with or without a port, names this machine only."""
+    """Return whether a Host header, with or without a port, names this machine only."""
     name = name_of(host)
     if name == "localhost":
         return True

@@ -167,7 +167,7 @@ class Reach:
             return Check("quotas", ok=False, detail="the answer is not a list", remedy=_NO_API_SERVER)
         names = [printable(name) for name in _names(answer)]
         if not names:
-            return Check("quotas", ok=True, detail=f"none in {namespace}: creates are not limited there")
+            return Check("quotas", ok=True, detail=f"namespace {namespace} has no quota: creates are not limited there")
         return Check("quotas", ok=True, detail=f"{', '.join(names)} in {namespace}")
 
     def absence(self, namespace: str) -> str | None:
@@ -178,7 +178,7 @@ class Reach:
         if not self._lacks(namespace):
             return None
         known: list[str] = []
-        with suppress(EndlessListError):
+        with suppress(EndlessListError):  # the names of the first pages are hints enough
             for status, page in self.pages(path_to("/api/v1", "namespaces")):
                 if status != 200 or not is_list(page):
                     break

@@ -118,7 +118,7 @@ class Candidate:
             self.record, self._observed = record, now
 
     def may_take(self, now: float) -> bool:
-        """Say whether the Lease may be taken, or renewed, by this replica."""
+        """Return whether the Lease may be taken, or renewed, by this replica."""
         record = self.record
         ours = self.terms.duration
         lasts = min(record.duration, TIMES_AT_MOST * ours) if record.duration > 0 else ours
@@ -133,7 +133,7 @@ class Candidate:
         self._renewed = -float("inf")
 
     def leads(self, now: float) -> bool:
-        """Say whether it may act as the leader: no other replica can have the Lease yet."""
+        """Return whether it may act as the leader: no other replica can have the Lease yet."""
         return now < self._renewed + self.terms.deadline
 
     def next_spec(self, wall: str) -> dict[str, Any]:

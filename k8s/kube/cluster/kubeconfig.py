@@ -122,7 +122,7 @@ def _absent(file: Path, context: str | None) -> str:
     """Return that a file is missing, and what there is instead."""
     wanted = f", so there is no context {printable(context)!r}" if context else ""
     near = None
-    with suppress(OSError):
+    with suppress(OSError):  # its folder can't be listed: no hint
         near = misspelt(file.name, [each.name for each in file.parent.iterdir() if each.is_file()])
     if near is not None:
         return f"there is no kubeconfig {_shown(file)}{wanted}: did you mean {_shown(file.parent / near)}? {OTHER}"

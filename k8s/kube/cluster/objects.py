@@ -67,7 +67,7 @@ class Objects:
         Raises ``NotSent`` while another manager may have its task, and as ``ask`` does.
         """
         if not self._may_create():
-            raise NotSent("nothing is sent: another manager may have taken the tasks over")
+            raise NotSent("the create is not sent: another manager may have taken the tasks over")
         return await self.ask("POST", path, body, query=[STRICT])
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:

@@ -75,7 +75,7 @@ def _with(body: bytes, found: Mapping[str, Any]) -> str:
         return " with a web page"
     if found:
         return " with JSON that names no version of Kubernetes"
-    return "" if body.strip() else " with nothing"
+    return "" if body.strip() else " without a body"
 
 
 def _is_page(body: bytes) -> bool:

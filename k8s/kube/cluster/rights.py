@@ -44,7 +44,7 @@ class Right:
         return f"{self.verb} {kind}/{self.name}" if self.name else f"{self.verb} {kind}"
 
     def where(self, namespace: str) -> str:
-        """Say where it is needed, for a check about ``namespace``."""
+        """Return where it is needed, for a check about ``namespace``."""
         found = namespace if self.namespace is None else self.namespace
         return f"in {found}" if found else "in all namespaces"
 
@@ -140,7 +140,7 @@ class OwnRights:
 _LEARNS: Final = "the gate learns from rejections instead: bind the role view to this account"
 _QUOTAS: Final = (Right("list", "resourcequotas", _LEARNS), Right("watch", "resourcequotas", _LEARNS))
 CREATOR: Final = (
-    Right("create", "pods", "the gate can create nothing: bind a role that allows create on pods to this account"),
+    Right("create", "pods", "the gate can't create pods: bind a role that allows create on pods to this account"),
     Right("get", "pods", "after a lost answer, only creates with generated names can be resolved: allow get on pods"),
     Right("watch", "pods", "the gate does not notice when pods end: allow list and watch on pods"),
     *_QUOTAS,
@@ -160,7 +160,7 @@ def injection(certificates: Mapping[str, str] | None) -> Sequence[Right]:
 
 def webhooks(certificates: Mapping[str, str] | None, kinds: Sequence[str]) -> Sequence[Right]:
     """Return the rights of the webhooks beside the operator. ``kinds``: what they suspend, such as ``jobs.batch``."""
-    asks = "nobody can create a Task, for it is not known who may: allow create on it"
+    asks = "every create of a Task is refused, since its user's rights can't be checked: allow create on it"
     counts = "Jobs that run ungated are not counted there, and no alert reports them: allow list on it"
     found = [
         Right("create", "subjectaccessreviews", asks, "authorization.k8s.io", namespace=ALL),
@@ -184,7 +184,7 @@ def operator(
     ``lease`` is its Lease in the namespace ``own``, ``namespaces`` those that it looks after (empty: all), ``kinds``
     what waits suspended.
     """
-    leads = "no replica leads, and nothing is let in: allow get and update on this Lease"
+    leads = "no replica leads, and no Job is let in: allow get and update on this Lease"
     found = [Right(verb, "leases", leads, "coordination.k8s.io", lease, own) for verb in ("get", "update")]
     worth = "a PriorityClass counts as 0: allow list and watch"
     found += [Right(verb, "priorityclasses", worth, "scheduling.k8s.io", namespace=ALL) for verb in ("list", "watch")]
@@ -208,7 +208,7 @@ def operator(
     quotas = "the operator learns of room from refusals alone: allow list and watch on quotas"
     ranges = "the defaults of LimitRanges are not charged: allow list and watch"
     ends = "the room of pods that end comes back late: allow get, list and watch"
-    tells = "nobody reads with kubectl describe what a Job waits for: allow create and patch"
+    tells = "kubectl describe does not show what a Job waits for: allow create and patch"
     for each in namespaces or (ALL,):
         found += [Right(verb, "resourcequotas", quotas, namespace=each) for verb in ("list", "watch")]
         found += [Right(verb, "limitranges", ranges, namespace=each) for verb in ("list", "watch")]
@@ -254,7 +254,7 @@ def page(gates_in: Sequence[str] = (), namespaces: Sequence[str] = (), *, asks_w
 
     ``asks_who``: people sign in with tokens; otherwise it serves this machine alone.
     """
-    who, found = "nobody can sign in: allow create on it", list[Right]()
+    who, found = "people can't sign in: allow create on it", list[Right]()
     if asks_who:
         found += [
             Right("create", "tokenreviews", who, "authentication.k8s.io", namespace=ALL),

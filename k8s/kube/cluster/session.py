@@ -130,7 +130,7 @@ class ClusterSession:
         return told + timedelta(seconds=time.monotonic() - at)
 
     def _note_time(self, date: str) -> None:
-        with suppress(ValueError):
+        with suppress(ValueError):  # a Date that can't be read: the last one counts on
             told = parsedate_to_datetime(date)
             self._told = told if told.tzinfo is not None else told.replace(tzinfo=UTC), time.monotonic()
 

@@ -125,7 +125,7 @@ class Described(Section):
     def _complete(self) -> Self:
         phases = {each.phase for each in self.states.values()}
         if Phase.SUCCESS not in phases:
-            raise ValueError("states: none of them means Success: a task of this kind would never end")
+            raise ValueError("states: no state means Success: a task of this kind would never end")
         if self.other.phase.is_terminal:
             raise ValueError(
                 "other: an undescribed state may be new there, so it can't end a task; "

@@ -27,7 +27,7 @@ class Stands(StrEnum):
     """What a state means for the pods of an object."""
 
     WORKS = "it has pods, or is about to"
-    SUSPENDED = "it makes none before it is resumed"
+    SUSPENDED = "it makes no pods before it is resumed"
     ENDING = "it makes no more, and ends when those that live have"
     ENDED = "it is over"
 

@@ -71,7 +71,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 
 def _length(written: str) -> timedelta:
-    """Return a duration that pydantic has written as Python does: ``seconds=5``, and ``0`` for none."""
+    """Return a duration as pydantic writes it, with Python's names: ``seconds=5``, or ``0``."""
     return timedelta(**{name: int(number) for name, number in _PART.findall(written)})
 
 

@@ -157,7 +157,7 @@ def read_object(body: object, kind: WatchedKind, namespace: str | None) -> Objec
 
 
 def is_older(version: str, than: str) -> bool:
-    """Say whether a resourceVersion is older than another; False unless both are numbers, since they are opaque."""
+    """Return whether a resourceVersion is older than another; False unless both are numbers, since they are opaque."""
     return _is_number(version) and _is_number(than) and int(version) < int(than)
 
 

@@ -1,8 +1,8 @@
 """How much memory the objects of one namespace may take: counted as they are kept, and bounded.
 
-One user may store thousands of objects of a megabyte, and who follows a kind in all namespaces keeps something of each.
-``Shares`` counts the bytes that are kept of each object, by namespace. What does not fit is to be kept as a stub, and
-read again once others of its namespace have gone: so that the objects of one namespace take no memory of the others.
+One user may store thousands of objects of a megabyte, and a watch of a kind in all namespaces keeps a part of each.
+``Shares`` counts the bytes that are kept of each object, by namespace. An object that does not fit is kept as a stub,
+and read again once others of its namespace have gone. So one namespace takes no memory from the others.
 
 A namespace may always have ``guaranteed`` bytes, so that many that are full together stop no other. Pure.
 """
@@ -35,7 +35,7 @@ class Beyond(Enum):
 
 
 class Shares:
-    """See the module. On one thread."""
+    """The bytes kept of each namespace's objects, within bounds. On one thread."""
 
     def __init__(
         self,

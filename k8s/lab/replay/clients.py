@@ -228,11 +228,11 @@ class Backoff:
     ceilings: dict[str, int] = field(default_factory=dict)  # nano-units by name without "limits."
 
     def blocks(self, now: float) -> bool:
-        """Say whether the timer still blocks; it does at the very instant of its end."""
+        """Return whether the timer still blocks; it does at the very instant of its end."""
         return not self.next_eligible < now
 
     def tries(self, limits: Mapping[str, int], now: float) -> bool:
-        """Say whether the create is sent: if the timer is over, or every amount is below its ceiling."""
+        """Return whether the create is sent: if the timer is over, or every amount is below its ceiling."""
         below = (amount < self.ceilings.get(name, INFINITE + 1) for name, amount in limits.items())
         return not self.blocks(now) or all(below)
 

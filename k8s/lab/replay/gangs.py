@@ -34,7 +34,7 @@ LARGEST: Final = 16
 HALF: Final = 1.0
 """Seconds from a gang's first member to its last that count as holding a half: creating 16 pods takes 0.1 s."""
 STANDSTILL: Final = 600.0
-"""Where no pod computes and none came for so long, nothing will change any more: all retries come within 60 s."""
+"""Seconds without a computing or a new pod after which the run stands still: all retries come within 60 s."""
 LOOK: Final = 60.0  # seconds between looks for a standstill
 
 
@@ -89,15 +89,15 @@ class GangRun:
     starts: list[tuple[float, End]] = field(default_factory=list)  # of members that wait for the others
 
     def held(self, until: float) -> float:
-        """Return the seconds from its first member to its last; to ``until`` if it lacks members. 0: it has none."""
+        """Return the seconds from its first member to its last, or to ``until`` if it lacks some; 0 without members."""
         return (self._end(until) - min(self.came.values())) if self.came else 0.0
 
     def held_half(self, until: float) -> bool:
-        """Say whether some of its members lived for over a second, or for ever, without the others."""
+        """Return whether some of its members lived for over a second, or for ever, without the others."""
         return bool(self.came) and (self.complete_at is None or self.held(until) > HALF)
 
     def idle(self, until: float) -> float:
-        """Return the pod-seconds that its members held quota and computed nothing."""
+        """Return the pod-seconds that its members held quota without computing."""
         return sum(self._end(until) - when for when in self.came.values())
 
     def _end(self, until: float) -> float:
@@ -136,7 +136,7 @@ class Computing:
         end()
 
     async def standstill(self) -> None:
-        """Return once nothing will change any more."""
+        """Return once the run stands still."""
         loop = asyncio.get_running_loop()
         while self.running or loop.time() - max(self.changed_at, self._last_arrival) <= STANDSTILL:  # noqa: ASYNC110 - the clock decides
             await asyncio.sleep(LOOK)
@@ -147,7 +147,7 @@ class GangResult:
     """The result of a run. Times are seconds of the trace; None: never.
 
     A gang waits from its arrival until all of it lives. ``half_held_pod_s`` are the pod-seconds that members held
-    quota while their gang was incomplete: until nothing changed any more, if it never was complete.
+    quota while their gang was incomplete; for a gang that was never complete, until the run stood still.
     """
 
     creates_sent: int

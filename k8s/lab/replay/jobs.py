@@ -38,7 +38,7 @@ SIDES: Final = (PLAIN, OPERATOR)
 CPUS: Final = 6
 """The quota of each namespace; each pod asks for one CPU."""
 LONGEST: Final = 40.0
-"""Seconds from the first Job on, after which the run ends, whatever still waits."""
+"""Seconds from the first Job to the end of the run, even if Jobs still wait."""
 QPS: Final = 200
 """Requests a second of the kube-controller-manager; with its default of 20 both sides would wait for that instead."""
 READY_SECONDS: Final = 15.0
@@ -222,7 +222,7 @@ async def _controller_manager(program: Path, url: str) -> AsyncIterator[str]:
 
 
 async def _version(program: Path) -> str:
-    """Return what a kube-controller-manager says of its version. Raises ``ReplayError`` if it is none."""
+    """Return the version that a kube-controller-manager prints. Raises ``ReplayError`` for another program."""
     try:
         process = await create_subprocess_exec(program, "--version", stdout=PIPE, stderr=DEVNULL)
     except OSError as error:

@@ -252,7 +252,7 @@ def _serve(parent: Connection, quotas: Mapping[str, Mapping[str, str]], seed: in
 
 
 def has_proxy() -> bool:
-    """Say whether the packages of the extra ``proxy`` are installed."""
+    """Return whether the packages of the extra ``proxy`` are installed."""
     return find_spec("httptools") is not None
 
 

@@ -177,7 +177,7 @@ def measure(workload: Workload, admitted_at: Mapping[str, float]) -> Measured:
 
 
 def percentile(ordered: list[float], percent: int) -> float:
-    """Return the nearest-rank percentile of values in ascending order; 0 if there are none."""
+    """Return the nearest-rank percentile of values in ascending order; 0 without values."""
     if not ordered:
         return 0.0
     return ordered[max(0, -(-len(ordered) * percent // 100) - 1)]

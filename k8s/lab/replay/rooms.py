@@ -1,7 +1,7 @@
 """Creates a replay's own namespaces with their quotas on any cluster, and deletes them afterwards.
 
-The quotas are charged for the pods there, but no node ever runs them (``set_apart``). Nothing else in the cluster is
-changed. A namespace is deleted only if it has the label of this run, so that it is certainly ours.
+The quotas are charged for the pods there, but no node ever runs them (``set_apart``). The rest of the cluster
+stays as it is. A namespace is deleted only if it has the label of this run, so that it is certainly ours.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NEEDED: Final = (
     ("watch", "pods"),
     ("patch", "pods/status"),
 )
-"""The rights that a demo needs. Delete is checked first: nothing is created that could not be deleted again."""
+"""The rights that a demo needs. Delete is checked first: the demo creates only what it may delete again."""
 
 APART: Final[Mapping[str, Any]] = {
     "schedulerName": PREFIX,
@@ -143,7 +143,7 @@ class Rooms:
         }
         self._made[name] = False  # before sending: the namespace may exist although the answer was lost
         status, answer = self._reach.ask("POST", "/api/v1/namespaces", body)
-        if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy and proves nothing
+        if 400 <= status < 500 and status != 408:  # not created; a 408 may come from a proxy, so it is no proof
             del self._made[name]
         self._check("create", "namespaces", status, answer)
         self._made[name] = True
@@ -154,7 +154,7 @@ class Rooms:
         return bool((quota.get("status") or {}).get("hard"))
 
     def _welcome(self, pod: Mapping[str, Any]) -> bool:
-        """Say whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
+        """Return whether the server would accept a pod, by a dry run: a new namespace may need a moment."""
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
         status, answer = self._reach.ask("POST", path, set_apart(pod), query=[("dryRun", "All")])
         if status in (200, 201):

@@ -13,7 +13,7 @@ parser and gate see what they would see on the wire. It behaves like the real ad
 * Admission considers only the quota's ``status.used``, and writes the charge there before the object is stored, hence
   before the 201. That status is all that admission and the quota controller share.
 * The watch event of a charge usually comes before the 201; for 1 % of creates it comes after.
-* When a pod ends nothing is released at once: the quota controller lowers ``status.used`` a moment later.
+* When a pod ends, its room is not released at once: the quota controller lowers ``status.used`` a moment later.
 * After that the server's admission cache may lag behind the watch: for 3 % of releases a create that is sent
   immediately after the event is still refused, one that is sent 2 ms later is not.
 

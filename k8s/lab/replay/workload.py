@@ -206,7 +206,7 @@ def read_trace(path: Path = PACKAGED) -> Trace:
         raise TraceError(f"{path}: is not UTF-8 text: a trace is a CSV file, plain or compressed with gzip") from err
     except (EOFError, zlib.error) as err:
         raise TraceError(f"{path}: is damaged: {err}") from err
-    rows.sort(key=lambda row: row.creation_time)  # stable: changes nothing in a sorted file
+    rows.sort(key=lambda row: row.creation_time)  # stable: a sorted file stays as it is
     return Trace(str(path), tuple(rows), dropped)
 
 

@@ -209,7 +209,6 @@ class BackgroundSandbox:
 
     @property
     def url(self) -> str:
-        """The base URL."""
         return self._sandbox.url
 
     @property

@@ -55,7 +55,7 @@ class Faults:
     - ``unknown_outcome_share``: creates that are stored, then answered 504 ``context deadline exceeded``
     - ``reset_share``: creates that are stored, then get no answer because the connection is reset
     - ``late_release_s``: extra seconds before the quota controller gives back what was released
-    - ``answer_delay_s``: seconds between the end of a create and its answer, whatever the answer is
+    - ``answer_delay_s``: seconds between the end of a create and its answer, good or bad
     - ``stale_admission_share``, ``stale_admission_s``: for up to so many seconds after a release, admission
       still decides by the amounts before it (seen: 2-4 % of creates sent immediately on the quota's event)
     - ``watch_break_share``: watches that end after an event, without an error
@@ -82,7 +82,7 @@ class Faults:
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "rng"}
 
     def change(self, values: dict[str, Any]) -> None:
-        """Set several faults at once. Raises ``FaultError``, and then sets none, when one is wrong."""
+        """Set several faults at once. If one is wrong, raises ``FaultError`` and changes no fault."""
         known = self.as_json()
         for name, value in values.items():
             if name not in known:

@@ -45,9 +45,9 @@ class Server:
 
 
 class Followed:
-    """The objects at one path of a server; ``seen`` is told of each with ADDED, MODIFIED or DELETED, as it comes.
+    """The objects at one path of a server. ``seen`` is called for each event: ADDED, MODIFIED or DELETED.
 
-    A list is told as ADDED. What was deleted while no watch was there is told as DELETED at the next list.
+    Objects of a list count as ADDED. An object that was deleted between two watches counts as DELETED at the next list.
     """
 
     def __init__(

@@ -113,7 +113,7 @@ class _Api:
     async def ask(
         self, method: str, path: str, body: JSON | None = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, JSON]:
-        """Return status and body of the answer; status 0: there was none."""
+        """Return status and body of the answer; status 0 without an answer."""
         try:
             async with self._session.request(
                 method, f"{self._server.url}{path}", json=body, headers=headers, **self._server.detour
@@ -240,7 +240,7 @@ class _Job:
             batch *= 2
 
     async def _create_one(self) -> str:
-        """Create a pod; return why that failed, or nothing."""
+        """Create a pod; return why that failed, or an empty text."""
         template, owner = self._body["spec"]["template"], self._body["metadata"]
         meant = template.get("metadata") or {}
         reference = {"apiVersion": "batch/v1", "kind": "Job", "name": self._name, "uid": owner["uid"]}
@@ -299,7 +299,7 @@ def _is_finished(status: JSON) -> bool:
 
 
 def _is_complete(spec: JSON, succeeded: int, active: int) -> bool:
-    """A Job without ``completions`` is complete once a pod has succeeded and none is left."""
+    """A Job without ``completions`` is complete once a pod has succeeded and all others have ended."""
     completions = spec.get("completions")
     return succeeded >= completions if completions is not None else succeeded > 0 and active == 0
 

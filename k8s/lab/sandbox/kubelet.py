@@ -2,7 +2,7 @@
 
 It watches pods, sets them to Running, and after the run time of the pod to Succeeded. The run time is the pod's
 annotation ``sandbox.backoff-ctrl.dev/run-seconds``, else ``finish_after``. A pod that is being deleted is removed
-when its grace period ends. It uses nothing but plain REST, so that it tests the server and not a library.
+when its grace period ends. It speaks plain REST, so that it tests the server and not a library.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Kubelet:
         say_failure(task)
 
     async def _do(self, step: _Step) -> None:
-        """Patch or delete until the server accepts it; a pod that is gone needs nothing more."""
+        """Patch or delete until the server accepts it, or the pod is gone."""
         what, path = step.what, step.path
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         refusals = 0

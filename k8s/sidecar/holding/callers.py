@@ -2,7 +2,7 @@
 
 The proxy can't verify a token's claims, and a caller that may not create in a namespace must not learn of its quotas.
 So before a create waits, the proxy asks the API server with the caller's own credentials who it is and whether it may
-create there; the answer holds for a minute. If the review fails, nobody is refused, and a credential is its own
+create there; the answer holds for a minute. If the review fails, no caller is refused, and a credential is its own
 identity.
 """
 
@@ -101,7 +101,7 @@ class Reviews:
         self._may: _Said[bool] = _Said(now)
 
     def known(self, caller: Caller, target: Target) -> Verdict | None:
-        """Return a recent answer of the server; None: there is none."""
+        """Return the server's answer, if it is recent."""
         who = self._who.known(caller.digest)
         may = None if who is None else self._may.known(_place(caller, target))
         return None if may is None or who is None else Verdict(may, who)

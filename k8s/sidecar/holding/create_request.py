@@ -48,14 +48,14 @@ CLOSING: Final = "the proxy is shutting down"
 _PERMITTED: Final = frozenset({Lane.QUOTA_CONFLICT, Lane.QUOTA_TIMEOUT, Lane.QUOTA_NOT_READY, Lane.WEBHOOK_FAILED})
 """Only a caller with the right to write gets these answers: admission comes after authorization."""
 _PASSING: Final = _PERMITTED | {Lane.NOT_READY}
-"""Nothing was stored, and the cause passes by itself. Clients send again what was answered 429 or 503."""
+"""The object was not stored, and the cause passes by itself. Clients repeat requests answered 429 or 503."""
 _GROWING: Final = frozenset({CLAIMS, SERVICES})
 """Kinds that an apply may make larger. The amounts of a pod change by a resize alone."""
 
 
 @dataclass(slots=True, frozen=True)
 class Shared:
-    """What all requests share."""
+    """The parts of the proxy that all requests of creates use."""
 
     ask: Ask
     own: Ask | None
@@ -111,7 +111,7 @@ class CreateRequest:
             async with self._shared.kept.asked(self._call):
                 return await self._kept_or_sent()
         except NotSent as error:
-            return failed(503, self.label, f"the API server can't be reached, nothing was sent: {error}")
+            return failed(503, self.label, f"the API server can't be reached, the create was not sent: {error}")
         except (OutcomeUnknown, TimeoutError) as error:
             return failed(504, self.label, f"the API server did not answer, it may be stored: {error}")
 
@@ -232,7 +232,7 @@ class CreateRequest:
         return kept.answer
 
     def _named(self, manifest: dict[str, Any]) -> Named | None:
-        """Return the name that was drawn for it before; None: none was drawn."""
+        """Return the name that was drawn for it before, if any."""
         if self._resumed is not None:
             return replace(self._resumed, given=manifest)
         marks = self._shared.settings.mark and may_be_marked(self.sender.request, manifest)
@@ -359,7 +359,7 @@ class CreateRequest:
         return verdict.may
 
     def _begins_to_wait(self) -> None:
-        """Give its place to the known caller; if nothing showed before that it would wait, ask meanwhile."""
+        """Give its place to the known caller. If the wait comes as a surprise, ask who the caller is meanwhile."""
         assert self.create is not None
         if self._may:
             self.create.creation.seat = self.identity

@@ -35,8 +35,8 @@ FULL: Final = "the proxy holds as many bytes of this namespace as it may"
 class Holding:
     """Implements ``Creates``: holds creates while the quota is full, and sends them in order when room comes.
 
-    It fails open: after an internal error, which is counted and logged once, the create is sent as it came. Nothing
-    fails closed, but a create beyond ``held_bytes_max`` is answered 429 and should come again.
+    It fails open: after an internal error, which is counted and logged once, the create is sent as it came. The only
+    create refused by the proxy itself is one beyond ``held_bytes_max``: it is answered 429 and should come again.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Holding:
 
         ``own`` sends with the proxy's own credentials, to list quotas where it may. None: quotas are listed only with
         those of creators. ``at_end`` is called once all is closed. ``lends``: ``ask`` adds the proxy's credentials
-        where a request has none.
+        to a request without credentials.
         """
         self._settings = settings if settings is not None else HoldSettings()
         self._kinds = ChargedKinds()
@@ -115,7 +115,7 @@ class Holding:
             return head.method in (b"POST", b"PATCH", b"PUT")
         if status == 200 and head.method == b"DELETE":
             return True
-        return status == 201 and head.method == b"POST" and bool(self._gate.ledger.listeners["blocked"])
+        return status == 201 and head.method == b"POST" and bool(self._gate.ledger.subscribers.blocked.listeners)
 
     def passed(self, head: Head, status: int, headers: Sequence[tuple[bytes, bytes]], body: bytes) -> None:
         """Learn from an answer to a request that passed. Never raises."""
@@ -209,8 +209,8 @@ class Holding:
         passed = Passed(head.method.decode("latin-1"), status, Received(response), response.body, sent)
         if ledger.note_passed(target, passed) is not None:
             self._kinds.add(target.namespace, target.resource)
-        elif status == 201 and creates(head, target) and bool(ledger.listeners["blocked"]):
-            ledger.tell("blocked", target.namespace)  # its quotas may name this kind
+        elif status == 201 and creates(head, target) and bool(ledger.subscribers.blocked.listeners):
+            ledger.subscribers.blocked(target.namespace)  # its quotas may name this kind
 
 
 class OwnAccount:
@@ -219,7 +219,6 @@ class OwnAccount:
     proxy = proxy_headers = no_proxy = assert_hostname = None
 
     def __init__(self, place: UpstreamConfig) -> None:
-        """Read nothing yet."""
         self.host = place.url
         self.tls_server_name = place.server_name or None
         self._place = place
@@ -230,7 +229,7 @@ class OwnAccount:
         return Trust(self._place, own=True).context or ssl.create_default_context()
 
     def auth_settings(self) -> dict[str, Any]:
-        """Return the present credentials; empty if the proxy has only a certificate, or nothing."""
+        """Return the present credentials; empty if the proxy has only a certificate, or no account."""
         for line in self._account.lines():
             name, _, value = line.decode("latin-1").partition(": ")
             return {"BearerToken": {"key": name, "value": value}}

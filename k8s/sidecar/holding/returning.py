@@ -81,7 +81,7 @@ class Returning(Generic[T]):
         return next((each for each in self._calls.get(call, ()) if each.item is item), None)
 
     def limit(self, entry: Entry[T]) -> None:
-        """Let its time run."""
+        """Start its time limit."""
         entry.ends = asyncio.get_running_loop().call_later(self._ttl, self.forget, entry)
         self._ending[entry] = None
         if len(self._ending) > self._most:

@@ -39,7 +39,7 @@ EXPECTED: Final = {
 """Apiversion and kind of a protobuf body that does not name them."""
 UNCHARGED: Final = ("volumes", "imagePullSecrets", "hostAliases", "tolerations", "nodeSelector")
 READ_MAX: Final = 512 * 1024
-"""Bytes of a body that is read and changed: that takes 20 ms, while nobody else is served. Pods have a few KiB."""
+"""The most bytes of a body that is read and changed. That takes 20 ms of the loop; pods have a few KiB."""
 _OF_CONTAINERS: Final = ("name", "resources", "restartPolicy")
 
 
@@ -218,7 +218,7 @@ class Sender:
         return await self._get(path, readable(self.request.head.get(b"accept")))
 
     async def living(self) -> dict[str, Any] | None:
-        """GET the object that the request is sent to, as the creator; None if there is none, or it can't be read."""
+        """GET the object that the request is sent to, as the creator; None if it is missing or unreadable."""
         path = _object_of(self.request.head.target.partition(b"?")[0], self._target)
         try:
             async with asyncio.timeout(READ_PATIENCE):

@@ -20,11 +20,11 @@ HOLD: Final = 8.0
 """Seconds for which callers with an unknown time limit are held: some give up after 10."""
 PATIENT: Final = re.compile(
     rb" \([a-z0-9]+/[a-z0-9_]+\) kubernetes/"  # client-go, kubectl: a limit of theirs is in the query
-    rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: they have none
+    rb"|^OpenAPI-Generator/[0-9.]+/python|^kr8s/"  # the official Python clients, kr8s: without a limit
 )
 """User agents of clients that wait without limit, unless the ``timeout`` of their request sets one."""
 WAITS: Final = re.compile(rb"^kubectl/")
-"""User agents of programs that do nothing else meanwhile: a person, or a script, waits for this create alone."""
+"""User agents of programs that stop until the create ends: a person, or a script, waits for this create alone."""
 HOLD_TOTAL: Final = 30.0
 """Seconds for all others: while a controller's create is held, a delete that would make room may wait behind it."""
 DAY: Final = 86_400.0
@@ -45,8 +45,8 @@ class HoldSettings:
 
     ``hold``: seconds that one request is held at most; None: ``HOLD``, and as long as ``hold_total`` for callers that
     are known to have no limit of their own. ``hold_total``: all requests that belong to one call of a client together;
-    None: ``HOLD_TOTAL``, and a ``DAY`` for programs that do nothing else meanwhile.
-    ``mark``: draw names and add create ids, so that nothing is created twice. ``held_bytes_max``: bytes of
+    None: ``HOLD_TOTAL``, and a ``DAY`` for programs of ``WAITS``.
+    ``mark``: draw names and add create ids, so that no object is created twice. ``held_bytes_max``: bytes of
     all bodies that are held, those of a namespace no more than they leave free; a create beyond that is answered 429
     and should come again.
     """

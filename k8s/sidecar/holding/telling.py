@@ -38,9 +38,9 @@ def cancelled(label: tuple[str, str], why: str) -> Answer:
 
 
 def failed(status: int, label: tuple[str, str], why: str) -> Answer:
-    """Return the answer to a create that got none from the server."""
+    """Return the proxy's own answer to a create that the server did not answer."""
     details = _details(label)
-    if status == 503:  # nothing was sent: client-go may send it again
+    if status == 503:  # the create was not sent: client-go may send it again
         details["retryAfterSeconds"] = RETRY_AFTER
     return status_answer(status, REASONS[status], f'{label[0]} "{label[1]}": {why}', details)
 

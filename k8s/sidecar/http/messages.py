@@ -55,8 +55,8 @@ class Response:
 Ask = Callable[[Request], Awaitable[Response]]
 """Sends a whole request, and returns the whole answer.
 
-Raises ``NotSent`` if no connection could be made or nothing of the request left this process, and ``OutcomeUnknown`` if
-no whole answer came. Cancelled, it closes the connection.
+Raises ``NotSent`` if no connection could be made or no byte of the request left this process, and ``OutcomeUnknown``
+if no whole answer came. Cancelled, it closes the connection.
 """
 
 

@@ -1,7 +1,7 @@
 """A payload: the bytes of a body, with the content type that says how to read and mark them.
 
-The object in a body (a manifest, a stored object, a Status) is read beside it, as the same plain dict whatever its
-form. A mark is the name that was drawn, and the annotations by which the object is recognised: every other byte stays.
+The object in a body (a manifest, a stored object, a Status) is read beside it, as the same plain dict for each form.
+A mark is the name that was drawn, and the annotations by which the object is recognised: every other byte stays.
 """
 
 from __future__ import annotations

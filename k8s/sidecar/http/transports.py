@@ -23,7 +23,7 @@ LONG: Final = 16 * 1024
 
 
 class Outbox:
-    """The transports of one event loop on which something waits to be sent."""
+    """The transports of one event loop with unsent bytes."""
 
     def __init__(self) -> None:
         self._waiting: deque[Gathering] = deque()

@@ -32,7 +32,7 @@ _TEXT: Final = "tag:yaml.org,2002:str"
 _NUMBERS: Final = frozenset({"tag:yaml.org,2002:int", "tag:yaml.org,2002:float"})
 _SCALARS: Final = _NUMBERS | {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "binary", "timestamp")}
 _PLAIN: Final = frozenset({None, "!", "tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
-"""Tags of objects and lists; any other makes something else of them."""
+"""Tags of objects and lists; any other tag changes their type."""
 _NULL: Final = "tag:yaml.org,2002:null"
 _NO_KEY: Final = object()
 _FAULTS: Final = (yaml.YAMLError, ValueError, OverflowError, TypeError, AttributeError, LookupError)

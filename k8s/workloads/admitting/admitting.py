@@ -405,7 +405,7 @@ class Admitting:
 
     def _has_ticket(self, uid: str) -> bool:
         """Return whether a gate of this process has made an object, with room for its pods: not as what is let in."""
-        label, case = self.gate.ledger.label_of(uid), self._cases.get(uid)
+        label, case = self.gate.ledger.gangs.label_of(uid), self._cases.get(uid)
         gang = None if case is None else case.room.gang
         return label is not None and not (gang is not None and gang.label == label)
 
@@ -438,7 +438,7 @@ class Admitting:
         if gone:
             if child.uid in self._counted:
                 self._counted.discard(child.uid)
-                self.gate.ledger.member_ended(child.namespace, child.uid)
+                self.gate.ledger.gangs.member_ended(child.namespace, child.uid)
         elif self._leads:
             case = self._case_of(child.owner.uid, child.namespace)
             if case is not None:
@@ -459,7 +459,7 @@ class Admitting:
             case, child = self._case_in(namespace, uid), self._children.find(uid)
             if case is not None and case.state is not State.LEFT:
                 return case
-            uid = child.owner.uid if child is not None else self.gate.ledger.root_of(uid)
+            uid = child.owner.uid if child is not None else self.gate.ledger.gangs.root_of(uid)
             if not uid:
                 break
         return None

@@ -161,7 +161,7 @@ class Room:
         """Say what would become of it if its namespace were enforced."""
         ledger = self._desk.gate.ledger
         found = ledger.look(lambda engine, now: engine.outlook(namespace, asked.parts.parts, now))
-        ledger.tell("shadowed", namespace, VERDICTS[found.prospect])
+        ledger.subscribers.shadowed(namespace, VERDICTS[found.prospect])
 
     async def _take(self, asked: GangAsked, *, apart: bool = False) -> AdmittedGang:
         """Wait for a gang. ``apart``: it is another one than that of the whole."""
@@ -311,5 +311,5 @@ class Room:
         gang, self.gang, self._wait = self.gang, None, None
         self._succeeded.clear()
         if gang is not None:
-            self._desk.gate.ledger.object_ended(uid)
+            self._desk.gate.ledger.gangs.object_ended(uid)
             gang.give_back()

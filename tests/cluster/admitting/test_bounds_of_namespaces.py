@@ -1,4 +1,4 @@
-"""An object beyond the bound of its namespace, or of one object: its user is told what to do, and all others start."""
+"""An object beyond the bound of its namespace, or of one object: an event says what to do, and all others start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_told(body: JSON) -> bool:
     return WAITS_FOR in body["metadata"].get("annotations", {})
 
 
-async def test_a_job_that_is_too_large_is_told_what_to_do_and_is_released(
+async def test_a_job_that_is_too_large_gets_an_event_with_a_remedy_and_is_released(
     api: Api, server: Server, namespace: str
 ) -> None:
     jobs, here = Jobs(api, namespace), (namespace,)
@@ -80,7 +80,7 @@ async def test_one_that_is_created_anew_and_smaller_is_let_in(api: Api, server: 
 async def test_a_job_beyond_the_bound_of_its_namespace_is_let_in_once_others_have_gone(
     api: Api, server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read again, since the watch has nothing to say about it."""
+    """It is read again, since the watch does not report it."""
     monkeypatch.setattr(leading, "RETRY", 0.2)
     jobs = Jobs(api, namespace)
     await jobs.limit(1)

@@ -69,7 +69,7 @@ async def arrive(trains: Jobs, name: str) -> None:
     made(await trains.api.patch(f"{trains.path(name)}/status", {"status": {"phase": "Arrived"}}, MERGE))
 
 
-async def test_they_are_let_in_as_wholes_and_told_what_they_wait_for(
+async def test_they_are_let_in_as_wholes_and_say_what_they_wait_for(
     server: Server, trains: Jobs, kinds: tuple[AdmissibleKind, ...]
 ) -> None:
     """The suspended object gets an annotation; of one that never fits it says so."""
@@ -94,7 +94,7 @@ async def test_they_are_let_in_as_wholes_and_told_what_they_wait_for(
 async def test_they_are_listed_and_released_by_their_description(
     server: Server, trains: Jobs, kinds: tuple[AdmissibleKind, ...]
 ) -> None:
-    """Whoever has no description does not see them."""
+    """Without the description, the command does not list them."""
     configuration = find_place(None, str(server.kubeconfig("tester")), None, None).configuration
     await trains.create(train("one", 1))
     here = (trains.namespace,)

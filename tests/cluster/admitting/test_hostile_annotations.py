@@ -1,4 +1,4 @@
-"""Whoever may create a Job may write any annotation on it: that harms nobody else, and is no error of ours."""
+"""Annotations that a user writes on a Job: they harm no other Job, and cause no internal error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LIES = json.dumps(
 @pytest.mark.parametrize(
     "annotation", [{MIN_PARALLELISM: LONG}, {MIN_PARALLELISM: "1", PARALLELISM: LONG}, {PRIORITY: LONG}]
 )
-async def test_a_number_without_end_lets_nothing_in(
+async def test_a_number_without_end_lets_no_job_in(
     api: Api, server: Server, namespace: str, annotation: dict[str, str]
 ) -> None:
     """It waits in its turn, as without the annotation."""
@@ -47,7 +47,9 @@ async def test_a_number_without_end_lets_nothing_in(
         assert found.counts.ungated.total() == 0
 
 
-async def test_a_job_of_more_pods_than_a_gang_may_have_passes_nobody(api: Api, server: Server, namespace: str) -> None:
+async def test_a_job_of_more_pods_than_a_gang_may_have_overtakes_no_other(
+    api: Api, server: Server, namespace: str
+) -> None:
     """It is refused until it asks for fewer; then it waits in its turn."""
     jobs = Jobs(api, namespace)
     await jobs.limit(0)
@@ -65,7 +67,7 @@ async def test_a_job_of_more_pods_than_a_gang_may_have_passes_nobody(api: Api, s
 
 
 @pytest.mark.parametrize("said", [DEEP, "{" * 100_000, "5", LIES], ids=["deep", "objects", "number", "lies"])
-async def test_what_waits_is_listed_and_released_whatever_is_written_on_it(
+async def test_a_waiting_job_is_listed_and_released_with_any_annotation(
     api: Api, server: Server, namespace: str, said: str
 ) -> None:
     jobs, configuration = (
@@ -83,7 +85,7 @@ async def test_what_waits_is_listed_and_released_whatever_is_written_on_it(
     assert [each.error for each in freed] == ["", ""]
 
 
-async def test_what_runs_is_followed_whatever_is_written_on_it(api: Api, server: Server, namespace: str) -> None:
+async def test_a_running_job_is_followed_with_any_annotation(api: Api, server: Server, namespace: str) -> None:
     """A new leader reads there with what it was let in."""
     jobs = Jobs(api, namespace)
     await jobs.limit(1)

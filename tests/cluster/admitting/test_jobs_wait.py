@@ -130,8 +130,10 @@ async def test_a_job_that_others_resume_has_its_room_without_waiting(bed: Bed, j
         await jobs.until("second", lambda body: ADMITTED in body["metadata"].get("annotations", {}))
         await jobs.end(pod)
         await jobs.until("first", lambda body: body["status"].get("completionTime"))
-        await asyncio.sleep(0.3)
-        assert await jobs.running() == ["second"]
+        (pod,) = await jobs.pods_of("second", 1)
+        await jobs.end(pod)
+        await jobs.pods_of("third", 1)
+    assert not [refusal for refusal in await jobs.refusals() if "third" in refusal], "it was let in beside the second"
 
 
 async def test_an_elastic_job_begins_with_what_fits_and_grows(bed: Bed, jobs: Jobs) -> None:

@@ -1,4 +1,4 @@
-"""What people are told by an event on an object that does not wait as they have asked: why, and what to do."""
+"""An event on an object that does not wait as its user asked: it says why, and what to do."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ async def run(api: Api, namespace: str, job_set: JSON, nodes: int) -> None:
 
 
 async def test_a_train_job_is_let_in_when_the_pods_of_its_job_set_fit(api: Api, server: Server, namespace: str) -> None:
-    """Not before its JobSet is there; that is left alone. Whoever leads next knows its pods by who owns them."""
+    """Not before its JobSet exists, which stays as it is. The next leader knows its pods by their owners."""
     sets, trains = [await served(api, namespace, kind) for kind in (JOB_SET, TRAIN_JOB)]
     await trains.limit(4)
     async with admitting(server, namespaces=(namespace,)) as found:
@@ -83,7 +83,7 @@ async def test_a_train_job_is_let_in_when_the_pods_of_its_job_set_fit(api: Api, 
         await until(lambda: found.states()["running"] == 2)
 
 
-async def test_the_job_set_of_one_that_is_gone_says_nothing(api: Api, server: Server, namespace: str) -> None:
+async def test_the_job_set_of_a_deleted_train_job_does_not_count(api: Api, server: Server, namespace: str) -> None:
     """It has the name of a new TrainJob until it is collected."""
     sets, trains = [await served(api, namespace, kind) for kind in (JOB_SET, TRAIN_JOB)]
     await trains.limit(4)

@@ -91,8 +91,8 @@ async def test_one_leads_and_an_orderly_end_hands_over_at_once(api: Api, namespa
         await two.end()
 
 
-async def test_a_lease_that_somebody_deletes_is_made_anew(api: Api, namespace: str) -> None:
-    """Its holder keeps it: nobody else was quicker."""
+async def test_a_lease_that_a_user_deletes_is_made_anew(api: Api, namespace: str) -> None:
+    """Its holder keeps it unless another replica was quicker."""
     async with replicas(api, namespace, "one") as (one,):
         assert await one.election.attempt()
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/operator"
@@ -128,7 +128,7 @@ async def test_what_others_write_on_the_lease_stays(api: Api, namespace: str) ->
 
 
 async def test_who_dies_is_followed_once_the_lease_has_lapsed(api: Api, namespace: str) -> None:
-    """A killed leader gives nothing back."""
+    """A killed leader does not give its Lease back."""
     async with replicas(api, namespace, "dead", "next") as (dead, following), asyncio.timeout(PATIENCE):
         assert await dead.election.attempt()
         following.start()

@@ -48,7 +48,7 @@ async def test_the_process_is_killed_and_started_again_with_keys(bed: Bed, tmp_p
 
 @pytest.mark.scheduled
 async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tmp_path: Path) -> None:
-    """It continues with creates that were not started before: none exists twice, and the lost ones are known."""
+    """It continues with creates that were not started before: no create exists twice, and the lost ones are known."""
     began = time.monotonic()
     async with Storm(bed.server, "unkeyed", hard=AT_FIRST) as storm:
         killed = await killed_midway(storm, tmp_path / "book", keyed=False)
@@ -68,7 +68,7 @@ async def test_the_process_is_killed_and_started_again_without_keys(bed: Bed, tm
 @pytest.mark.scheduled
 @pytest.mark.parametrize("jump", [HOUR, -HOUR], ids=["ahead", "back"])
 async def test_the_clock_jumps(bed: Bed, jump: float) -> None:
-    """An hour ahead, or back: no create is given up, and none waits for the hour to pass."""
+    """An hour ahead, or back: no create is given up, or waits for the hour to pass."""
     offset = 0.0
     name = "test_the_clock_jumps_" + ("ahead" if jump > 0 else "back")
     gate = AsyncGate(clock=lambda: time.monotonic() + offset)

@@ -44,7 +44,7 @@ async def test_the_api_server_is_killed_and_started_again(bed: Bed) -> None:
 
 @pytest.mark.scheduled
 async def test_etcd_stands_still_for_ten_seconds(bed: Bed) -> None:
-    """Creates hang in the API server and are answered late: none is given up, none is sent twice."""
+    """Creates hang in the API server and are answered late: no create is given up, or sent twice."""
     async with Storm(bed.server, "stalled") as storm:
         storm.begin()
         await storm.until_in(60)

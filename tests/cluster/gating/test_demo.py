@@ -1,4 +1,4 @@
-"""The demo on a real cluster: the comparison in its own namespaces, and nothing left behind."""
+"""The demo on a real cluster: it compares in namespaces of its own, and deletes them."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ async def test_an_asynchronous_client_writes_events_too(server: Server, api: Api
 
 @pytest.mark.parametrize("owner", ["Not A Name", "x" * 253, "a.b-", "ein-ö"])
 async def test_any_owner_and_any_note_make_a_valid_event(server: Server, api: Api, namespace: str, owner: str) -> None:
-    """Whatever the owner's name and however long the note, the server accepts the event."""
+    """The server accepts the event with any name of the owner and a note of any length."""
     with telling(server) as sender:
         sender.report(waits(namespace, Owner("v1", "ConfigMap", owner), note="ö" * 2000))
         listed = await api.until(events_at(namespace), lambda found: of_reason(found, "WaitingForQuota"))

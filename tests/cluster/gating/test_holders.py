@@ -155,7 +155,7 @@ def devices(name: str, device_class: str, count: int) -> JSON:
 async def test_claims_hold_the_extended_resource_of_their_device_class(
     room: Room, asking: Asking, device_class: str
 ) -> None:
-    """Beside pods that ask for it by its own name. Nothing of it is leaked."""
+    """Beside pods that ask for it by its own name. Its whole charge is given back."""
     await room.known_to_quota(EXTENDED)
     await room.quota("q", {EXTENDED: "9"})
     for name, count in (("a", 2), ("b", 1)):
@@ -222,7 +222,7 @@ async def test_each_quota_has_the_holders_that_its_scopes_match(room: Room, aski
 
 @pytest.mark.long
 async def test_a_charge_without_an_object_is_a_leak(room: Room, asking: Asking) -> None:
-    """Creating a name that exists is charged but stores nothing: the leak is listed, with the time at which it is given
+    """Creating a name that exists is charged, but stores no object: the leak is listed, with the time when it is given
     back at the latest; the next release does give it back."""
     await room.quota("q", {"pods": "2", "requests.cpu": "9"})
     await room.create("pods", pod("x", {"cpu": "1"}))
@@ -293,7 +293,7 @@ async def test_a_pod_that_is_stuck_in_deletion_is_listed(room: Room, asking: Ask
 
 
 async def test_finished_pods_hold_only_their_count(room: Room, asking: Asking) -> None:
-    """A finished pod holds `count/pods` and nothing else; if that is full, the advice is to delete such pods."""
+    """A finished pod holds `count/pods` alone; if that is full, the advice is to delete such pods."""
     await room.quota("q", {"count/pods": "2", "pods": "2"})
     for name in "xy":
         await room.create("pods", pod(name))

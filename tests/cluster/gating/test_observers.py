@@ -146,7 +146,7 @@ async def test_an_idle_watch_resumes_from_its_bookmarks(server: Server, room: Ro
 
 @pytest.mark.parametrize("how", ["deleted", "finished"])
 async def test_a_recount_that_misses_live_pods_admits_no_create(server: Server, room: Room, how: str) -> None:
-    """The status says that nothing is used, but the gate knows two live pods, and waits until one of them ends."""
+    """By the status the quota is empty, but the gate knows two live pods, and waits until one of them ends."""
     await room.quota("q", {"pods": "2", "configmaps": "9"})
     async with observing(server, [room.namespace]) as seen:
         await until(lambda: seen.left(room.namespace) == 2 and seen.of(room.namespace).ends_told)

@@ -130,7 +130,7 @@ def test_scale_sets_the_number_of_replicas(kubectl: Terminals) -> None:
 
 
 def test_replace_needs_an_existing_object(kubectl: Terminals) -> None:
-    """It replaces an object as a whole, and creates none."""
+    """It replaces an object as a whole, and never creates one."""
     kubectl("create", "-f", "-", stdin=manifest("ConfigMap", "m", data={"a": "1"}))
 
     assert kubectl("replace", "-f", "-", stdin=manifest("ConfigMap", "m", data={"z": "1"})) == "configmap/m replaced\n"
@@ -140,7 +140,7 @@ def test_replace_needs_an_existing_object(kubectl: Terminals) -> None:
 
 @pytest.mark.long
 def test_delete_waits_for_finalizers(kubectl: Terminals) -> None:
-    """A pod without a node is deleted at once, whatever its grace period; a finalizer keeps an object until removed."""
+    """A pod without a node is deleted at once, even with a grace period; a finalizer keeps an object until removed."""
     for name in ("a", "b", "c"):
         kubectl("create", "-f", "-", stdin=pod(name))
     kubectl("create", "-f", "-", stdin=manifest("ConfigMap", "held", metadata={"finalizers": ["example.com/keep"]}))

@@ -134,7 +134,7 @@ async def test_without_the_definition_jobs_are_let_in_and_once_it_is_there_tasks
     await defined(bed, jobs.api, wanted=False)
 
 
-async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(bed: Bed, jobs: Jobs) -> None:
+async def test_a_namespace_that_is_deleted_under_load_leaves_no_object(bed: Bed, jobs: Jobs) -> None:
     """Tasks run, wait and are created in it, Jobs run and wait; then all of it goes, and what is kept for it, too."""
     doomed = Jobs(jobs.api, f"{jobs.namespace}-doomed")
     made(await jobs.api.post("/api/v1/namespaces", {"metadata": {"name": doomed.namespace}}))

@@ -229,7 +229,7 @@ async def test_a_limit_range_refuses_what_is_out_of_bounds(room: Room, given: JS
 
 
 async def test_a_default_limit_below_a_request_makes_the_pod_invalid(room: Room) -> None:
-    """The request then exceeds the limit that was filled in: 422, and nothing is stored."""
+    """The request then exceeds the limit that was filled in: 422, and the pod is not stored."""
     await room.create("limitranges", limits("Container", default={"cpu": "500m"}))
     reply = await room.api.post(room.path("pods"), pod(requests={"cpu": "1"}))
 

@@ -48,7 +48,7 @@ async def test_an_accepted_pod_is_charged_before_its_answer(room: Room) -> None:
 
 
 async def test_a_refused_pod_is_neither_stored_nor_charged(room: Room) -> None:
-    """A 403 leaves nothing behind."""
+    """A 403 leaves no trace."""
     await room.quota("q", {"requests.cpu": "1", "pods": "5"})
     await room.refused("pods", pod("x", {"cpu": "2"}))
 
@@ -57,7 +57,7 @@ async def test_a_refused_pod_is_neither_stored_nor_charged(room: Room) -> None:
 
 
 async def test_a_dry_run_is_evaluated_and_not_charged(room: Room) -> None:
-    """`dryRun=All` tells whether a pod would fit, with the same message, and charges nothing."""
+    """`dryRun=All` tells whether a pod would fit, with the same message, without a charge."""
     await room.quota("q", {"pods": "1"})
     fits = await room.api.post(room.path("pods"), pod("a"), params={"dryRun": "All"})
     assert fits.status == 201
@@ -237,7 +237,7 @@ async def test_a_missing_namespace_is_reported_before_quota(room: Room) -> None:
 
 
 async def test_an_invalid_pod_is_reported_before_quota(room: Room) -> None:
-    """422 for the pod, even though it would not fit either; nothing is charged."""
+    """422 for the pod, even though it would not fit either; the quota is not charged."""
     await room.quota("q", {"pods": "0"})
     reply = await room.api.post(room.path("pods"), pod("x", spec={"containers": []}))
 
@@ -269,7 +269,7 @@ async def test_a_resize_is_charged_for_what_it_adds(room: Room, cpu: str, status
 
 @pytest.mark.only_kubernetes("the sandbox does not compare a resize with the pod's node")
 async def test_a_resize_beyond_its_node_is_refused(room: Room) -> None:
-    """Since v1.36, before any quota is asked; a policy of the server, so nobody waits for it."""
+    """Since v1.36, before any quota is asked; a policy of the server, so no create waits for it."""
     if room.api.server.minor < 36:
         pytest.skip("no server before v1.36 compares a resize with the node")
     node = f"node-{room.namespace}"

@@ -164,7 +164,7 @@ ODD_BUT_FINE = [
 
 @pytest.mark.parametrize(("given", "kept"), ODD_BUT_FINE)
 async def test_a_quota_is_stored_with_canonical_amounts(room: Room, given: JSON, kept: JSON) -> None:
-    """Whatever was sent, `spec.hard` is read back as Quantity strings."""
+    """Any spelling that was sent is read back from `spec.hard` as a Quantity string."""
     made = await room.create("resourcequotas", quota("q", given))
 
     assert made["spec"]["hard"] == kept
@@ -201,7 +201,7 @@ async def test_a_raised_limit_applies_once_the_status_has_it(room: Room) -> None
 
 
 async def test_a_lowered_limit_keeps_existing_pods_and_refuses_more(room: Room) -> None:
-    """Nothing is deleted: `used` stays above the limit."""
+    """No pod is deleted: `used` stays above the limit."""
     await room.quota("q", {"pods": "3"})
     for name in ("a", "b", "spare"):
         await room.create("pods", pod(name))
@@ -257,7 +257,7 @@ async def test_an_invalid_status_is_refused(room: Room, status: JSON, told: str)
     assert reply.json["message"] == f'ResourceQuota "q" is invalid: {told}'
 
 
-async def test_a_deleted_quota_limits_nothing(room: Room) -> None:
+async def test_a_deleted_quota_has_no_effect(room: Room) -> None:
     """Once a quota is deleted, its namespace is unlimited."""
     await room.quota("q", {"pods": "0"})
     await room.refused("pods", pod("x"))
@@ -267,8 +267,8 @@ async def test_a_deleted_quota_limits_nothing(room: Room) -> None:
 
 
 @pytest.mark.parametrize("name", ["nvidia.com/gpu", "limits.nvidia.com/gpu", "example.com/pods", "count/unknowns"])
-async def test_a_name_that_nothing_is_charged_under_has_no_effect(room: Room, name: str) -> None:
-    """Extended resources count only as `requests.NAME`: other spellings are accepted and limit nothing."""
+async def test_a_name_without_charges_has_no_effect(room: Room, name: str) -> None:
+    """Extended resources count only as `requests.NAME`: other spellings are accepted, but without effect."""
     await room.quota("q", {name: "0", "requests.nvidia.com/gpu": "1"})
     await room.create("pods", pod("x", limits={"nvidia.com/gpu": "1"}))
 

@@ -287,7 +287,7 @@ async def test_used_may_be_above_the_limit(room: Room) -> None:
     )
 
 
-async def test_an_overdrawn_quota_still_admits_what_needs_none_of_that_resource(room: Room) -> None:
+async def test_an_overdrawn_quota_still_admits_pods_without_that_resource(room: Room) -> None:
     """Over its limit in cpu, a quota admits a pod that requests no cpu."""
     await room.create("pods", pod("a", {"cpu": "3"}))
     await room.quota_after("q", {"requests.cpu": "2", "pods": "9"}, {"pods": "1", "requests.cpu": "3"})

@@ -44,7 +44,7 @@ async def test_a_finished_pod_gives_back_everything_but_its_count(room: Room, ph
 
 @pytest.mark.parametrize("phase", ["Running", "Unknown"])
 async def test_a_pod_in_any_other_phase_keeps_its_charge(room: Room, phase: str) -> None:
-    """A running pod gives nothing back, not even at a recount."""
+    """A running pod keeps its whole charge, even at a recount."""
     await charged(room)
     await room.finish("x", phase)
 
@@ -52,7 +52,7 @@ async def test_a_pod_in_any_other_phase_keeps_its_charge(room: Room, phase: str)
 
 
 async def test_a_pod_without_a_node_is_given_back_as_soon_as_it_is_deleted(room: Room) -> None:
-    """No node has to confirm: the pod is gone at once, whatever its grace period."""
+    """No node has to confirm: the pod is gone at once, even with a grace period."""
     await charged(room)
     await room.delete("pods", "x")
 
@@ -89,7 +89,7 @@ async def test_a_terminating_pod_gives_back_when_it_finishes(room: Room) -> None
 @pytest.mark.long
 async def test_an_expired_grace_period_counts_twice_and_only_at_the_next_release(room: Room) -> None:
     """A pod whose node never confirms stays charged until deletionTimestamp, which includes the grace period, plus the
-    grace period again. Even then nothing happens by itself: the next release in the namespace gives it back."""
+    grace period again. Even then it is given back only by the next release in the namespace."""
     await room.quota("q", EVERYTHING)
     expired = None
     for grace in (4, 12, 40):  # a busy machine may be too slow to observe what happens within a short one
@@ -130,7 +130,7 @@ async def given_back(room: Room, before: float) -> bool:
     return False
 
 
-async def test_a_finalizer_keeps_the_count_and_nothing_else(room: Room) -> None:
+async def test_a_finalizer_keeps_only_the_count(room: Room) -> None:
     """A deleted pod with a finalizer gives its cpu back; `count/pods` follows when the object is gone."""
     await room.quota("q", EVERYTHING)
     await room.create("pods", pod("x", {"cpu": "1"}, finalizers=["example.com/hold"]))

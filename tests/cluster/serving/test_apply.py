@@ -55,7 +55,7 @@ async def test_an_apply_may_be_yaml_and_may_omit_the_name(api: Api, namespace: s
 
 
 async def test_a_field_of_another_manager_is_a_conflict(api: Api, namespace: str) -> None:
-    """409 with a cause for each field; nothing changes."""
+    """409 with a cause for each field; the object stays as it is."""
     path = of_core(namespace, "configmaps", "m")
     made(await apply(api, path, config("m", {"a": "1", "b": "1", "c": "1"})))
     one = await apply(api, path, config("m", {"a": "2"}), "two")
@@ -238,7 +238,7 @@ async def test_an_apply_may_give_a_version_or_a_uid(api: Api, namespace: str) ->
     assert refusal(reply) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "n": {told}')
 
 
-async def test_an_apply_of_a_status_creates_nothing(api: Api, namespace: str) -> None:
+async def test_an_apply_of_a_status_never_creates_an_object(api: Api, namespace: str) -> None:
     """404 if the object does not exist."""
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {"message": "x"}}
     reply = await apply(api, of_core(namespace, "pods", "p", "status"), body)
@@ -257,7 +257,7 @@ async def test_an_apply_can_be_a_dry_run(api: Api, namespace: str) -> None:
 
 
 async def test_a_create_is_in_the_way_of_an_apply(api: Api, namespace: str) -> None:
-    """Another value is a conflict, with whoever made the object; with force the field changes its owner."""
+    """Another value is a conflict with the manager that made the object; with force the field changes its owner."""
     path = of_core(namespace, "configmaps")
     made(await api.post(path, config("m", {"a": "1", "b": "1"})))
     body = config("m", {"a": "2"})

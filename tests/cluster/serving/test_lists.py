@@ -19,7 +19,7 @@ async def filled(api: Api, namespace: str, *created: str) -> str:
 
 
 async def test_a_list_is_sorted_by_name(api: Api, namespace: str) -> None:
-    """Whatever the order of creation; names are compared as bytes."""
+    """The order of creation does not matter; names are compared as bytes."""
     path = await filled(api, namespace, "b", "a", "c", "a-1", "a.b", "10", "9")
 
     assert names((await api.get(path)).json) == ["10", "9", "a", "a-1", "a.b", "b", "c"]
@@ -36,7 +36,7 @@ async def test_a_list_gives_its_kind_once(api: Api, namespace: str) -> None:
 
 
 async def test_a_list_has_the_version_of_the_newest_change(api: Api, namespace: str) -> None:
-    """At least the version of each item; a watch from it misses nothing."""
+    """At least the version of each item; a watch from it misses no change."""
     path = await filled(api, namespace, "a", "b")
     listed = (await api.get(path)).json
 
@@ -97,7 +97,7 @@ async def test_a_limited_list_with_a_selector_does_not_count_what_remains(api: A
 
 @pytest.mark.parametrize("said", [b"x", b"\xff", b"[]", b"{}", b'{"v":"meta.k8s.io/v1"', b"5"])
 async def test_a_malformed_continue_token_is_refused(api: Api, namespace: str, said: bytes) -> None:
-    """400, whatever it says."""
+    """400 for any content."""
     token = base64.urlsafe_b64encode(said).decode().rstrip("=")
 
     reply = await api.get(of_core(namespace, "secrets"), params={"continue": token})

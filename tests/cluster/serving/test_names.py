@@ -150,7 +150,7 @@ async def test_a_missing_object_is_not_found(api: Api, namespace: str) -> None:
 
 
 async def test_a_replace_of_an_old_version_is_a_conflict(api: Api, namespace: str) -> None:
-    """Of two writers that read the same version, the second gets 409 Conflict and changes nothing."""
+    """Of two writers that read the same version, the second gets 409 Conflict, and its write has no effect."""
     path = of_core(namespace, "configmaps")
     read = made(await api.post(path, config("m", {"a": "1"})))
     made(await api.put(f"{path}/m", {**read, "data": {"a": "2"}}))

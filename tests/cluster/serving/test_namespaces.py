@@ -67,7 +67,7 @@ async def test_a_terminating_namespace_accepts_no_new_objects(api: Api) -> None:
 
 
 async def test_objects_in_a_terminating_namespace_can_be_changed(api: Api) -> None:
-    """Updates work; only creates are refused. A second delete of the namespace changes nothing."""
+    """Updates work; only creates are refused. A second delete of the namespace has no effect."""
     name = fresh()
     made(await api.post("/api/v1/namespaces", {"metadata": {"name": name}}))
     path = of_core(name, "configmaps")

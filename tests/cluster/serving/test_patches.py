@@ -70,8 +70,8 @@ async def test_a_json_patch_applies_its_operations_in_order(
         ),
     ],
 )
-async def test_a_json_patch_that_does_not_fit_changes_nothing(api: Api, namespace: str, operations: list[Any]) -> None:
-    """422 Invalid without an explanation; either all operations apply or none."""
+async def test_a_json_patch_that_does_not_fit_has_no_effect(api: Api, namespace: str, operations: list[Any]) -> None:
+    """422 Invalid without an explanation. One operation that fails undoes all."""
     path = await annotated(api, namespace)
 
     assert refusal(await api.patch(path, operations, JSON_PATCH)) == UNFIT
@@ -256,7 +256,7 @@ async def test_a_strategic_patch_has_directives_for_maps(
 
 
 async def test_a_patch_can_be_a_dry_run(api: Api, namespace: str) -> None:
-    """`dryRun=All` answers with the result and stores nothing."""
+    """`dryRun=All` answers with the result without storing it."""
     path = await annotated(api, namespace)
     before = (await api.get(path)).json
     tried = made(await api.patch(path, {"data": {"b": "2"}}, MERGE, params={"dryRun": "All"}))

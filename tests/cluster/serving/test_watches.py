@@ -139,7 +139,7 @@ async def test_a_watch_ends_after_its_timeout(api: Api, namespace: str) -> None:
 
 @pytest.mark.long
 async def test_a_watch_with_bookmarks_gets_one_before_its_end(api: Api, namespace: str) -> None:
-    """If there were changes that it does not select: a kind and a version to resume from, nothing else."""
+    """If there were changes that it does not select. It has a kind and a version to resume from."""
     path = of_core(namespace, "secrets")
     params = {"fieldSelector": "metadata.name=none", "allowWatchBookmarks": "true", "timeoutSeconds": "10"}
     async with watched(api, path, **params) as events:

@@ -93,6 +93,6 @@ async def test_what_it_no_longer_works_for_is_let_go_and_the_rest_waits_on(
         await asyncio.to_thread(chart, bed, "upgrade", *HERE, str(CHART), values=values("stays"))
         assert said == []  # nothing is dropped: no pod is started
         await asyncio.to_thread(chart, bed, "rollback", *HERE, "1")
-    assert said == ["the operator: it goes on to work for all that it works for, and nothing is let go"]
+    assert said == ["the operator: it goes on working for all its kinds and namespaces; no object is let go"]
     assert await operators(api) == WHOLE
     assert [len(await stranded(api, name)) for name in TEAMS] == [0, WAITING]

@@ -53,7 +53,7 @@ def job(name: str, namespace: str) -> TaskContext:
 async def test_jobs_run_one_after_the_other_though_the_manager_is_started_anew(
     bench: Bench, server: Server, room: Room
 ) -> None:
-    """Two Jobs, room for one and a half: no half of one ever holds the room of the other; none is made twice."""
+    """Two Jobs, room for one and a half: no half of one ever holds the room of the other; no Job is made twice."""
     await room.quota("cpus", {"requests.cpu": "4"})
     one, two = job("one", room.namespace), job("two", room.namespace)
     said: list[str] = []

@@ -96,9 +96,7 @@ def _of_quota(name: str) -> Callable[[PhaseInfo], bool]:
     return lambda info: info.wait is not None and info.wait.quota == name
 
 
-async def test_a_name_that_is_taken_by_somebody_else_is_a_clear_failure_and_his_object_stays(
-    bench: Bench, room: Room
-) -> None:
+async def test_a_name_that_is_taken_is_a_clear_failure_and_the_other_object_stays(bench: Bench, room: Room) -> None:
     theirs = await room.create("pods", pod("one-0"))
     info = await bench.until(task(namespace=room.namespace), *FAILURES)
     assert info.error is not None

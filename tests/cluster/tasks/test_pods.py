@@ -68,7 +68,7 @@ BUILT: list[tuple[str, PluginEntry, JSON]] = [
 @pytest.mark.parametrize("config", [{}, EVERYTHING], ids=["defaults", "everything"])
 @pytest.mark.parametrize(("kind", "entry", "spec"), BUILT, ids=[row[0] for row in BUILT])
 async def test_what_is_built_is_created(room: Room, kind: str, entry: PluginEntry, spec: JSON, config: JSON) -> None:
-    """Strictly: no field is unknown, none is dropped."""
+    """Under strict validation: the server knows and keeps all fields."""
     task = TaskMetadata(room.namespace, "t", "uid", 0, "t-0", interruptible=True)
     built = entry.plugin.build_resource(TaskContext(task, kind, spec, K8sPluginConfig.model_validate(config)))
     body = {**built, "metadata": {**built["metadata"], "name": "t-0"}}

@@ -138,10 +138,10 @@ def test_a_doubt_raised_by_a_refusal_is_dropped_too(ungated: bool) -> None:
     if ungated:
         line.controller.learn(NS, frozenset(), rejected, line.now - 0.01, line.now)
     else:
-        forced = line.controller.force(line.request(4), line.now)
+        forced = line.controller.of(NS).force(line.request(4), line.now)
         line.later(0.01)
         line.settle(forced, rejected)
-        line.controller.withdraw(forced.request, line.now)
+        line.controller.of(forced.request.namespace).withdraw(forced.request, line.now)
     line.later(2 * TRAILS_MAX + SETTLED)
 
     assert line.waiting() == 5 - 3

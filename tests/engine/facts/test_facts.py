@@ -167,7 +167,7 @@ def test_an_unnamed_ceiling_that_has_room_by_now_keeps_its_amounts() -> None:
     two = Rejected("a", {"pods": 2 * ONE}, {"pods": ONE}, {"pods": 2 * ONE})
     line.now += 0.1
     line.controller.learn(NS, frozenset(), two, line.now, line.now)
-    other = line.controller.force(line.request(demand=Demand({"pods": ONE})), line.now)
+    other = line.controller.of(NS).force(line.request(demand=Demand({"pods": ONE})), line.now)
     probe = line.next_ticket()
     line.settle(other, Failed())
     line.settle(probe, Rejected("a", {"cpu": ONE}, {"cpu": ONE}, {"cpu": ONE}))
@@ -210,7 +210,7 @@ def test_a_success_beside_creates_without_an_answer_disproves_nothing() -> None:
     line.refused(line.ticket_of(large), 4, 6)
     flying = [line.ticket_of(line.submit(1)) for _ in range(2)]
     line.submit(1)
-    line.controller.withdraw(large, line.now)
+    line.controller.of(large.namespace).withdraw(large, line.now)
     probe = line.next_ticket()
     while probe in flying:
         probe = line.next_ticket()

@@ -92,7 +92,7 @@ def test_a_create_answered_twice_lives_once() -> None:
     line = Followed()
     line.observe(0, 1)
     for _ in range(2):
-        ticket = line.controller.force(line.request(1), line.now)
+        ticket = line.controller.of(NS).force(line.request(1), line.now)
         line.observe(1, 1)
         line.settle(ticket, Created(stored="a"))
         line.later(0.1)

@@ -140,7 +140,7 @@ def test_a_hint_probes_only_after_the_lag_whatever_happens_before() -> None:
     line.controller.hint_release(NS, line.now)
     assert line.later(0.1) == []
     gone = line.submit(2)
-    line.controller.withdraw(gone, line.now)  # this has the line scanned
+    line.controller.of(gone.namespace).withdraw(gone, line.now)  # this has the line scanned
     assert line.advance() == []
     assert tickets(line.later(0.11))[0].probe
 

@@ -98,7 +98,7 @@ def test_a_draw_that_waits_can_be_withdrawn_and_drawn_again() -> None:
     second = line.draw(gang)
     why = line.why(second)
     assert why.reason == "overload"
-    line.controller.withdraw(second, line.now)
+    line.controller.of(second.namespace).withdraw(second, line.now)
     assert state_of(line.draw(gang)) == "waiting"
 
 
@@ -106,7 +106,7 @@ def test_after_the_end_draws_are_refused() -> None:
     """Those that wait, those that come back, and those that come late: none is sent without a reservation."""
     line, gang = settled(0, 8, Policy(overload_start=1, overload_max=1)).with_gang((4, 2))
     sent, waiting = line.draw(gang), line.draw(gang)
-    line.controller.give_back(gang, line.now)
+    line.controller.gangs_of(gang.namespace).give_back(gang, line.now)
     line.give_back(gang)
     late = line.draw(gang)
     line.settle(line.ticket_of(sent), Overloaded(None, "namespace"))
@@ -191,7 +191,7 @@ def test_a_draw_that_the_server_sends_back_does_not_put_the_limit_off() -> None:
     sent = line.now
     line.now += 0.005
     line.controller.observe_quota("team-a", "compute", line.quota(0, 8), line.now, sent)
-    line.controller.looked("team-a", line.now, readable=True)
+    line.controller.gangs_of("team-a").looked(line.now, readable=True)
     line.advance()
     line.later(1)
     gang = line.gang_of(request)
@@ -242,5 +242,5 @@ def test_giving_back_a_gang_of_a_forgotten_namespace_is_no_error() -> None:
     line.store(gang)
     line.later(600)
     assert NS not in line.snapshot().namespaces
-    line.controller.give_back(gang, line.now)
+    line.controller.gangs_of(gang.namespace).give_back(gang, line.now)
     assert line.advance() == []

@@ -156,8 +156,8 @@ class GangMachine(ControllerMachine):
         if stands:
             self.standing.add(name)
         self.waiting[name], self.replica[name] = one, other
-        self.engine.controller.reserve(one, self.engine.now, standing=stands)
-        self.copy.controller.reserve(other, self.copy.now, standing=stands)
+        self.engine.controller.of(one.namespace).reserve(one, self.engine.now, standing=stands)
+        self.copy.controller.of(other.namespace).reserve(other, self.copy.now, standing=stands)
         self.advance()
 
     def open_parts(self) -> list[tuple[str, int]]:
@@ -185,8 +185,8 @@ class GangMachine(ControllerMachine):
         self.asked[name][part] += 1
         self.numbers[draw.id] = number
         self.waiting[draw.id], self.replica[draw.id] = draw, twin
-        self.engine.controller.draw(draw, self.engine.now)
-        self.copy.controller.draw(twin, self.copy.now)
+        self.engine.controller.of(draw.namespace).draw(draw, self.engine.now)
+        self.copy.controller.of(twin.namespace).draw(twin, self.copy.now)
         self.advance()
 
     @precondition(lambda self: self.open_parts())
@@ -204,8 +204,15 @@ class GangMachine(ControllerMachine):
         # For the laws it is a create of ours that was sent and answered at once: its charge is held until it is seen.
         for _ in range(reported):
             left = list(one.undrawn)
-            counted = self.engine.controller.appeared(one, f"u{self.strangers}", demand, self.engine.now)
-            assert self.copy.controller.appeared(other, f"u{self.strangers}", demand, self.copy.now) == counted
+            counted = self.engine.controller.gangs_of(one.namespace).appeared(
+                one, f"u{self.strangers}", demand, self.engine.now
+            )
+            assert (
+                self.copy.controller.gangs_of(other.namespace).appeared(
+                    other, f"u{self.strangers}", demand, self.copy.now
+                )
+                == counted
+            )
             if counted:
                 taken = next(i for i, (was, now) in enumerate(zip(left, one.undrawn, strict=True)) if was > now)
                 self.asked[name][taken] += 1
@@ -223,8 +230,8 @@ class GangMachine(ControllerMachine):
         name = one_of(sorted(self.gangs), pick)
         one, other = self.gangs.pop(name)
         del self.asked[name]
-        self.engine.controller.give_back(one, self.engine.now)
-        self.copy.controller.give_back(other, self.copy.now)
+        self.engine.controller.gangs_of(one.namespace).give_back(one, self.engine.now)
+        self.copy.controller.gangs_of(other.namespace).give_back(other, self.copy.now)
         self.advance()
 
     @precondition(lambda self: self.reads)
@@ -243,7 +250,7 @@ class GangMachine(ControllerMachine):
                     self.laws.listed(namespace, name, state, sent, self.engine.now)
                 self.advance()
         for line in (self.engine, self.copy):
-            line.controller.looked(namespace, line.now, readable=None if failed else True)
+            line.controller.gangs_of(namespace).looked(line.now, readable=None if failed else True)
         self.advance()
 
     def settle(self, ticket: Ticket, outcome: Created | Rejected | Spoiled) -> None:

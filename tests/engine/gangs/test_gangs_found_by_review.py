@@ -61,7 +61,7 @@ def test_a_draw_that_is_sent_back_takes_nothing_from_the_limit_that_another_memb
     """Since that one appeared, a whole limit may pass."""
     line, gang = settled(0, 8).with_gang((4, 1), limit=60)
     line.later(50)
-    line.controller.appeared(gang, "a", Demand(amounts_of(1)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "a", Demand(amounts_of(1)), line.now)
     line.settle(line.ticket_of(line.draw(gang)), Overloaded(None, "namespace"))
     for ticket in flying(line):
         line.settle(ticket, Overloaded(None, "namespace"))
@@ -85,7 +85,7 @@ def test_one_by_one_a_member_that_came_back_goes_with_its_equals() -> None:
 def test_a_read_that_nobody_waited_for_does_not_hold_up_the_next() -> None:
     """The gang left while the quotas were read: the next gang has them read again at once."""
     line = Timeline()
-    line.controller.withdraw(line.reserve((2, 1)), line.now)
+    line.controller.of(NS).withdraw(line.reserve((2, 1)), line.now)
     line.advance()
     read(line, 0, 8)
     line.later(5)
@@ -103,7 +103,7 @@ def test_who_leaves_the_line_and_comes_again_has_the_quotas_read_no_more_often()
         if looks(line)[-1] == line.now:
             read(line, 8, 8)
         line.later(0.5)
-        line.controller.withdraw(request, line.now)
+        line.controller.of(request.namespace).withdraw(request, line.now)
         line.later(0.5)
         line.looked(True)
     assert len(looks(line)) < 30
@@ -173,7 +173,7 @@ def test_a_draw_takes_no_room_that_is_kept_for_an_elder() -> None:
 def test_one_member_that_was_charged_otherwise_teaches_single_creates_no_longer_than_they_say_so_themselves() -> None:
     """A sidecar may be injected into the gang's pods only."""
     line, gang = settled(0, 100).with_gang((3, 2))
-    line.controller.appeared(gang, "a", Demand(amounts_of(3)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "a", Demand(amounts_of(3)), line.now)
     line.observe(3, 100, then=1)
     single = line.submit(2)
     line.settle(line.ticket_of(single), Created(Demand(amounts_of(2))))
@@ -188,7 +188,7 @@ def test_a_member_holds_its_real_charge_whatever_creates_that_ask_for_as_much_ar
     line.settle(line.ticket_of(line.submit(3)), Created(Demand(amounts_of(4))))
     line.observe(4, 100, then=1)
     gang = line.gang((3, 2))
-    line.controller.appeared(gang, "a", Demand(amounts_of(3)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "a", Demand(amounts_of(3)), line.now)
     assert line.ceiling()["held"] == 3 * ONE
     assert line.reserved() == 6
 
@@ -196,9 +196,9 @@ def test_a_member_holds_its_real_charge_whatever_creates_that_ask_for_as_much_ar
 def test_a_member_is_of_the_part_that_is_expected_to_be_charged_as_much() -> None:
     """One of the first part was seen to cost five: the next that costs five is of that part, too."""
     line, gang = settled(0, 100).with_gang((2, 2), (2, 9))
-    line.controller.appeared(gang, "a", Demand(amounts_of(5)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "a", Demand(amounts_of(5)), line.now)
     assert gang.undrawn == [1, 2]
-    line.controller.appeared(gang, "b", Demand(amounts_of(5)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "b", Demand(amounts_of(5)), line.now)
     assert gang.undrawn == [0, 2]
 
 
@@ -231,16 +231,16 @@ def test_a_gang_or_draw_that_is_not_new_is_an_error_that_changes_nothing() -> No
     behind = line.submit(1)
     line.later(3)
     with pytest.raises(TicketError, match="waiting"):
-        line.controller.reserve(request, line.now)
+        line.controller.of(request.namespace).reserve(request, line.now)
     assert (request.joined, request.rank) == (1, 1)
-    line.controller.withdraw(request, line.now)
+    line.controller.of(request.namespace).withdraw(request, line.now)
     assert line.waiting() == 1
-    line.controller.withdraw(behind, line.now)
+    line.controller.of(behind.namespace).withdraw(behind, line.now)
     line.observe(0, 8, then=1)
     gang = line.gang((4, 1))
     draw = line.draw(gang)
     with pytest.raises(TicketError, match="sent"):
-        line.controller.draw(draw, line.now)
+        line.controller.of(draw.namespace).draw(draw, line.now)
     assert gang.undrawn == [3]
 
 
@@ -269,9 +269,9 @@ def test_a_draw_costs_no_more_beside_many_draws_that_wait() -> None:
         line, gang = settled(0, 10**6, Policy(overload_start=1, overload_max=1)).with_gang((5000, 1))
         draws = [Draw(f"m{number}", gang, 0) for number in range(waiting + 1)]
         for draw in draws[:-1]:
-            line.controller.draw(draw, line.now)
+            line.controller.of(draw.namespace).draw(draw, line.now)
             line.controller.advance(line.now)
-        return lines_of(lambda: line.controller.draw(draws[-1], line.now))
+        return lines_of(lambda: line.controller.of(draws[-1].namespace).draw(draws[-1], line.now))
 
     assert cost(1000) < 1.5 * cost(10)
 

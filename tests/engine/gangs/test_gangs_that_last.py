@@ -24,7 +24,7 @@ def test_the_limit_stands_still_while_an_operator_halts_the_namespace() -> None:
     assert until(line) == 10
     draw = line.draw(gang)
     assert state_of(draw) == "waiting"
-    line.controller.withdraw(draw, line.now)
+    line.controller.of(draw.namespace).withdraw(draw, line.now)
     line.resume()
     assert until(line) == 10
     line.later(9.9)
@@ -42,7 +42,7 @@ def test_the_limit_of_a_gang_that_drew_during_a_halt_begins_with_its_end() -> No
     line.later(30)
     line.created(sent)
     line.later(30)
-    line.controller.appeared(gang, "a", Demand(amounts_of(2)), line.now)
+    line.controller.gangs_of(gang.namespace).appeared(gang, "a", Demand(amounts_of(2)), line.now)
     line.later(1000)
     assert until(line) == 60
     line.controller.resume(NS, line.now)
@@ -62,7 +62,7 @@ def test_a_draw_that_comes_back_after_a_halt_takes_nothing_from_the_limit() -> N
     line.later(10)
     draw = line.draw(gang)
     line.settle(line.ticket_of(draw), Overloaded())
-    line.controller.withdraw(draw, line.now)
+    line.controller.of(draw.namespace).withdraw(draw, line.now)
     assert (gang.end, until(line)) == (None, 50)
 
 
@@ -134,7 +134,7 @@ def test_a_draw_that_waits_stands_where_its_gang_stood_for_those_who_look() -> N
     draw = line.draw(gang)
     page = line.controller.waiting(None, 10, line.now)
     assert [each.request for each in page.items] == [draw, *singles]
-    line.controller.withdraw(draw, line.now)
+    line.controller.of(draw.namespace).withdraw(draw, line.now)
     assert [each.request for each in line.controller.waiting(None, 10, line.now).items] == singles
 
 

@@ -128,7 +128,7 @@ class Day:
                 if isinstance(effect, Look):
                     assert self.blind
                     self.line.controller.observe_quota(NS, "compute", seen_of(self.quota), self.line.now, self.line.now)
-                    self.line.controller.looked(NS, self.line.now, readable=True)
+                    self.line.controller.gangs_of(NS).looked(self.line.now, readable=True)
                 elif isinstance(effect, Refusal):
                     assert effect.reason == "never-fits"
                     self.waiting.pop(effect.request)
@@ -245,14 +245,16 @@ class Day:
             if pod is None or not pod.alive:
                 self.line.controller.ended(NS, uid, self.line.now)
             elif pod.job is not None and pod.job.gang is not None:
-                self.line.controller.appeared(pod.job.gang, uid, Demand(pod.amounts), self.line.now)
+                self.line.controller.gangs_of(pod.job.gang.namespace).appeared(
+                    pod.job.gang, uid, Demand(pod.amounts), self.line.now
+                )
             self.advance()
 
     def lose_the_pods(self) -> None:
         """The watch of pods is cut; or it is there again, and has listed."""
         if self.lost_at is None:
             self.lost_at = self.line.now
-            self.line.controller.members_told(NS, self.line.now, told=False)
+            self.line.controller.gangs_of(NS).follow_members(self.line.now, told=False)
         else:
             self.lost_at = None
             gone = [uid for _, uid in self.pod_news if uid not in self.pods or not self.pods[uid].alive]
@@ -260,7 +262,7 @@ class Day:
             self.pod_news.clear()
             for uid in [*gone, *there]:
                 self.told(uid)
-            self.line.controller.members_told(NS, self.line.now, told=True)
+            self.line.controller.gangs_of(NS).follow_members(self.line.now, told=True)
         self.advance()
 
     def lose_the_quota(self) -> None:
@@ -300,7 +302,7 @@ class Day:
         """Let a Job wait."""
         request = self.request(job.demands, job.wanted)
         self.waiting[request] = job
-        self.line.controller.reserve(request, self.line.now)
+        self.line.controller.of(request.namespace).reserve(request, self.line.now)
         self.advance()
 
     def request(self, demands: list[Demand], wanted: list[int]) -> Reservation:
@@ -316,7 +318,7 @@ class Day:
             job = self.dice.choice(self.jobs)
             job.wanted = [self.dice.randint(0, count) for count in job.wanted]
             assert job.gang is not None
-            self.line.controller.resize(job.gang, job.wanted, self.line.now)
+            self.line.controller.gangs_of(job.gang.namespace).resize(job.gang, job.wanted, self.line.now)
             self.advance()
 
     def give_back(self) -> None:
@@ -325,7 +327,7 @@ class Day:
         if self.jobs:
             job = self.jobs.pop(self.dice.randrange(len(self.jobs)))
             assert job.gang is not None
-            self.line.controller.give_back(job.gang, self.line.now)
+            self.line.controller.gangs_of(job.gang.namespace).give_back(job.gang, self.line.now)
             self.advance()
 
     def absorb(self) -> None:
@@ -335,7 +337,7 @@ class Day:
             job, other = self.dice.choice(equal)
             assert job.gang is not None
             assert other.gang is not None
-            self.line.controller.absorb(job.gang, other.gang, self.line.now)
+            self.line.controller.gangs_of(job.gang.namespace).absorb(job.gang, other.gang, self.line.now)
             self.jobs.remove(other)
             keys = [demand.key for demand in job.demands]
             to = [keys.index(demand.key) for demand in other.demands]
@@ -358,13 +360,15 @@ class Day:
         for job in self.jobs:
             wanted = [max(1, count) for count in job.wanted]
             request = self.request(job.demands, wanted)
-            self.line.controller.reserve(request, self.line.now, standing=True)
+            self.line.controller.of(request.namespace).reserve(request, self.line.now, standing=True)
             grants = self.line.controller.advance(self.line.now)
             job.gang = next(e.gang for e in grants if isinstance(e, Grant) and e.request is request)
-            self.line.controller.resize(job.gang, job.wanted, self.line.now)
+            self.line.controller.gangs_of(job.gang.namespace).resize(job.gang, job.wanted, self.line.now)
             for uid, pod in job.pods.items():
                 if pod.alive:
-                    self.line.controller.adopt(job.gang, uid, Demand(pod.amounts), self.line.now)
+                    self.line.controller.gangs_of(job.gang.namespace).adopt(
+                        job.gang, uid, Demand(pod.amounts), self.line.now
+                    )
             self.advance()
         for job_in_line in waiting.values():
             if job_in_line is None:

@@ -30,20 +30,20 @@ class Keeping(Timeline):
         self.count += 1
         parts = Parts((Demand(amounts_of(cpu)), count) for count, cpu in zip(counts, cpus, strict=False))
         request = Reservation(f"g{self.count}", NS, parts, priority, keeps=True)
-        self.controller.reserve(request, self.now, standing=standing)
+        self.controller.of(request.namespace).reserve(request, self.now, standing=standing)
         self.advance()
         return request
 
     def appear(self, gang: Gang, *uids: str, cpu: float = 1) -> None:
         """Report members that others made."""
         for uid in uids:
-            self.controller.appeared(gang, uid, Demand(amounts_of(cpu)), self.now)
+            self.controller.gangs_of(gang.namespace).appeared(gang, uid, Demand(amounts_of(cpu)), self.now)
             self.advance()
 
     def adopt(self, gang: Gang, *uids: str, cpu: float = 1) -> None:
         """Report members that lived before."""
         for uid in uids:
-            assert self.controller.adopt(gang, uid, Demand(amounts_of(cpu)), self.now)
+            assert self.controller.gangs_of(gang.namespace).adopt(gang, uid, Demand(amounts_of(cpu)), self.now)
             self.advance()
 
     def end(self, *uids: str) -> None:
@@ -54,17 +54,17 @@ class Keeping(Timeline):
 
     def resize(self, gang: Gang, *counts: int) -> None:
         """Want fewer members."""
-        self.controller.resize(gang, counts, self.now)
+        self.controller.gangs_of(gang.namespace).resize(gang, counts, self.now)
         self.advance()
 
     def absorb(self, gang: Gang, other: Gang) -> None:
         """Take another gang in."""
-        self.controller.absorb(gang, other, self.now)
+        self.controller.gangs_of(gang.namespace).absorb(gang, other, self.now)
         self.advance()
 
     def told(self, told: bool) -> None:
         """Report whether ends of members are told."""
-        self.controller.members_told(NS, self.now, told=told)
+        self.controller.gangs_of(NS).follow_members(self.now, told=told)
         self.advance()
 
 
@@ -379,7 +379,7 @@ def test_what_can_not_be_absorbed_resized_or_adopted_is_a_mistake() -> None:
     line.resize(gang, 1)
     with pytest.raises(GangError, match="can't absorb"):
         line.absorb(gang, other)
-    assert not line.controller.adopt(gang, "a", Demand(amounts_of(1)), line.now)
+    assert not line.controller.gangs_of(gang.namespace).adopt(gang, "a", Demand(amounts_of(1)), line.now)
     with pytest.raises(GangError, match="can't absorb"):
         Keeping().absorb(gang, other)
 
@@ -401,7 +401,7 @@ def test_members_that_lived_before_a_restart_are_not_counted_twice() -> None:
     assert [each.lacks for each in line.seen().gangs] == [{}, {}]
     line.adopt(younger, "y")
     line.adopt(gang, "a", "b", "c")
-    assert not line.controller.adopt(gang, "a", Demand(amounts_of(1)), line.now)
+    assert not line.controller.gangs_of(gang.namespace).adopt(gang, "a", Demand(amounts_of(1)), line.now)
     waiting = line.submit(1, priority=9)
     assert (gang.drawn, gang.left, shares(line)[:2]) == (3, 1, (0, 1))
     line.observe(4, 5)
@@ -418,7 +418,7 @@ def test_one_that_lives_beyond_what_is_wanted_is_not_followed_by_another() -> No
     line.observe(2, 5)
     line.appear(gang, "a", "b")
     line.observe(3, 5)
-    assert not line.controller.appeared(gang, "c", Demand(amounts_of(1)), line.now)
+    assert not line.controller.gangs_of(gang.namespace).appeared(gang, "c", Demand(amounts_of(1)), line.now)
     line.adopt(gang, "d")
     assert (gang.left, gang.drawn) == (0, 4)
     line.end("a", "d")
@@ -457,7 +457,7 @@ def test_a_smaller_successor_leaves_the_rest_to_others() -> None:
     line.observe(1, 6)
     line.appear(gang, "a", cpu=1)
     line.observe(4, 6)
-    line.controller.adopt(gang, "b", Demand(amounts_of(3)), line.now)
+    line.controller.gangs_of(gang.namespace).adopt(gang, "b", Demand(amounts_of(3)), line.now)
     line.resize(gang, 1, 0)
     waiting = line.submit(2)
     line.end("b")
@@ -474,7 +474,7 @@ def test_draws_of_ours_return_too() -> None:
     line.settle(line.ticket_of(line.draw(gang)), Created(stored="a"))
     line.observe(2, 2)
     with pytest.raises(GangError, match="are drawn"):
-        line.controller.draw(Draw("x", gang, 0), line.now)
+        line.controller.of(NS).draw(Draw("x", gang, 0), line.now)
     line.end("a")
     draw = line.draw(gang)
     assert state_of(draw) == "waiting"

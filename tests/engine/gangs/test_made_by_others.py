@@ -13,7 +13,7 @@ HOLD = Policy().answered_hold * BESIDE_GANGS
 
 def appears(line: Timeline, gang: Gang, uid: str, cpu: float) -> bool:
     """Report a member."""
-    counted = line.controller.appeared(gang, uid, Demand(amounts_of(cpu)), line.now)
+    counted = line.controller.gangs_of(gang.namespace).appeared(gang, uid, Demand(amounts_of(cpu)), line.now)
     line.advance()
     return counted
 
@@ -147,7 +147,7 @@ def test_a_list_that_was_asked_for_before_a_member_appeared_is_not_believed() ->
     line = Timeline()
     single = line.submit(4)
     line.refused(line.ticket_of(single), 1, 4)
-    line.controller.withdraw(single, line.now)
+    line.controller.of(single.namespace).withdraw(single, line.now)
     gang = line.gang_of(line.reserve((2, 1.5), standing=True))
     line.later(10)
     assert line.ceiling()["headroom"] == 0
@@ -167,7 +167,7 @@ def test_a_member_of_other_scopes_corrects_where_the_rest_is_charged() -> None:
     gang = line.gang((3, 2))
     assert line.reserved(quota="gold") == 0
     charged = Demand(amounts_of(2), frozenset({"gold"}))
-    assert line.controller.appeared(gang, "a", charged, line.now)
+    assert line.controller.gangs_of(gang.namespace).appeared(gang, "a", charged, line.now)
     line.advance()
     assert (line.reserved(), line.reserved(quota="gold")) == (4, 4)
 
@@ -175,7 +175,7 @@ def test_a_member_of_other_scopes_corrects_where_the_rest_is_charged() -> None:
 def test_a_member_is_of_none_but_the_parts_that_it_may_be_of() -> None:
     """A claim that is charged otherwise than expected takes no pod's room; nor does one too many."""
     line, gang = settled(0, 20).with_gang((3, 2), (1, 4))
-    line.controller.appeared(gang, "claim", Demand(amounts_of(3)), line.now, [1])
+    line.controller.gangs_of(gang.namespace).appeared(gang, "claim", Demand(amounts_of(3)), line.now, [1])
     assert gang.undrawn == [3, 0]
-    assert not line.controller.appeared(gang, "another", Demand(amounts_of(3)), line.now, [1])
+    assert not line.controller.gangs_of(gang.namespace).appeared(gang, "another", Demand(amounts_of(3)), line.now, [1])
     assert gang.undrawn == [3, 0]

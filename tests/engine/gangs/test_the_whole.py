@@ -153,7 +153,7 @@ def test_the_sum_under_a_quota_of_one_scope_names_the_part_that_asks_most_there(
     line.watching()
     line.later(1)
     parts = Parts([(Demand(amounts_of(10)), 5), (Demand(amounts_of(2), ["gold"]), 2)])
-    line.controller.reserve(Reservation("a", NS, parts), line.now)
+    line.controller.of(NS).reserve(Reservation("a", NS, parts), line.now)
     (refusal,) = refusals(line.advance())
     assert refusal.detail == "the gang asks cpu=4 (2 x 2 by part 2), but quota gold allows 3 in all"
 
@@ -219,7 +219,7 @@ def test_parts_under_different_scopes_are_charged_where_each_belongs() -> None:
     line.later(1)
     plain, gold = Demand(amounts_of(1)), Demand(amounts_of(1), ["gold"])
     fits = Reservation("a", NS, Parts([(plain, 5), (gold, 3)]))
-    line.controller.reserve(fits, line.now)
+    line.controller.of(fits.namespace).reserve(fits, line.now)
     line.advance()
     assert line.granted() == [fits]
     assert (line.reserved(), line.reserved(quota="gold")) == (8, 3)

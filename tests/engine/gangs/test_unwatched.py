@@ -223,7 +223,7 @@ def test_reads_that_nobody_needed_for_long_begin_again_at_the_first_step() -> No
         while len(looks(line)) == before:
             line.until(line.controller.next_deadline() or 0)
     read(line, 8, 8)
-    line.controller.withdraw(request, line.now)
+    line.controller.of(request.namespace).withdraw(request, line.now)
     line.later(100)
     line.reserve((4, 1))
     read(line, 8, 8)
@@ -237,7 +237,7 @@ def test_a_read_lapses_so_long_after_it_was_asked_for_not_after_it_was_due() -> 
     request = line.reserve((4, 1))
     read(line, 8, 8)
     line.later(0.01)
-    line.controller.withdraw(request, line.now)
+    line.controller.of(request.namespace).withdraw(request, line.now)
     line.later(11)
     second = line.reserve((4, 1))
     assert looks(line)[-1] == line.now
@@ -251,8 +251,8 @@ def test_the_end_of_a_read_that_is_told_twice_counts_once() -> None:
     """The second is no news."""
     line = Timeline(Policy(base=1, cap=8))
     line.reserve((4, 1))
-    line.controller.looked(NS, line.now, readable=None)
-    line.controller.looked(NS, line.now, readable=None)
+    line.controller.gangs_of(NS).looked(line.now, readable=None)
+    line.controller.gangs_of(NS).looked(line.now, readable=None)
     line.looked(False)
     assert not refusals(effect for _, effect in line.log)
 
@@ -282,5 +282,5 @@ def test_a_read_whose_news_settle_for_longer_than_a_ticket_lasts_counts_all_the_
 def test_the_end_of_a_read_in_a_namespace_that_nobody_knows_is_no_error() -> None:
     """It was forgotten meanwhile."""
     line = Timeline()
-    line.controller.looked("nowhere", line.now, readable=True)
+    line.controller.gangs_of("nowhere").looked(line.now, readable=True)
     assert line.advance() == []

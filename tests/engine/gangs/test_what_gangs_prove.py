@@ -23,12 +23,12 @@ def test_an_ungated_success_beside_a_reservation_does_not_prove_that_the_quota_d
     line = Timeline()
     large = line.submit(10)
     line.refused(line.ticket_of(large), 0, 8)
-    line.controller.withdraw(large, line.now)
+    line.controller.of(large.namespace).withdraw(large, line.now)
     request = line.reserve((4, 1))
     line.looked(True)
     assert line.gang_of(request).covered
     for cpu, applies in ((6, None), (9, False)):
-        stranger = line.controller.force(line.request(demand=Demand(amounts_of(cpu), ["gold"])), line.now)
+        stranger = line.controller.of(NS).force(line.request(demand=Demand(amounts_of(cpu), ["gold"])), line.now)
         line.settle(stranger, Created())
         assert line.applies().get(frozenset({"gold"})) is applies
 

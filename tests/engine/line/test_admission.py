@@ -184,7 +184,7 @@ def test_ungated_creates_hold_room_and_teach() -> None:
     """``force`` admits at once, whatever is known; its outcome counts like any other."""
     line = watched(4, 4)
     request = line.request(1)
-    ticket = line.controller.force(request, line.now)
+    ticket = line.controller.of(request.namespace).force(request, line.now)
     assert (ticket.request, ticket.probe, ticket.sent) == (request, False, line.now)
     assert line.held() == ONE
     line.controller.settle(ticket, Created(), line.now)
@@ -193,7 +193,7 @@ def test_ungated_creates_hold_room_and_teach() -> None:
     assert line.held() == 0
 
     line.later(1)
-    known = line.controller.force(line.request(1), line.now)
+    known = line.controller.of(NS).force(line.request(1), line.now)
     line.controller.settle(known, Rejected(QUOTA, {"cpu": ONE}, {"cpu": 6 * ONE}, {"cpu": 4 * ONE}), line.now)
     assert line.ceiling()["used"] == 6 * ONE
 
@@ -219,7 +219,7 @@ def test_a_refused_ungated_create_waits_behind_earlier_requests() -> None:
     """It jumps no queue, not even among requests of the same moment."""
     line = watched(4, 4)
     before = [line.submit(1) for _ in range(2)]
-    forced = line.controller.force(line.request(1), line.now)
+    forced = line.controller.of(NS).force(line.request(1), line.now)
     line.refused(forced, 4, 4)
     line.observe(1, 4)
 
@@ -230,7 +230,7 @@ def test_an_ungated_create_is_no_first_contact() -> None:
     """It is not counted among the unproven creates: it takes none of their places and gives none back."""
     line = Timeline()
     for _ in range(3):
-        line.created(line.controller.force(line.request(1), line.now))
+        line.created(line.controller.of(NS).force(line.request(1), line.now))
     assert [line.submit(1).state for _ in range(3)] == ["sent", "waiting", "waiting"]
     assert line.seen().unproven == 1
 

@@ -17,13 +17,13 @@ from tests.engine.line.test_seats import ANN, ANN_TOO, come_again
 
 def go_away(line: Timeline, request: Request, identity: Identity = ANN, retry_after: float = 1.0) -> None:
     """Tell the caller of a waiting request to come again."""
-    assert line.controller.leave(request, line.now, identity, retry_after)
+    assert line.controller.of(request.namespace).leave(request, line.now, identity, retry_after)
     line.advance()
 
 
 def back(line: Timeline, request: Request) -> list[Request]:
     """Let the caller come again; return who is sent then."""
-    assert line.controller.come_back(request, line.now)
+    assert line.controller.of(request.namespace).come_back(request, line.now)
     return sent(line.advance())
 
 
@@ -178,10 +178,10 @@ def test_who_is_withdrawn_while_away_holds_nothing_and_leaves_no_place() -> None
     first, behind = line.submit(1), line.submit(1)
     go_away(line, first)
     line.observe(1, 2, then=0.1)
-    line.controller.withdraw(first, line.now)
+    line.controller.of(first.namespace).withdraw(first, line.now)
 
     assert sent(line.advance()) == [behind]
-    assert not line.controller.come_back(first, line.now)
+    assert not line.controller.of(first.namespace).come_back(first, line.now)
     assert come_again(line).joined == line.now
 
 
@@ -192,11 +192,14 @@ def test_only_who_waits_goes_away_and_only_who_is_away_comes_back() -> None:
     there, gang = line.submit(1), line.reserve((2, 1))
     waits = line.submit(1)
 
-    assert [line.controller.leave(each, line.now, ANN, 1.0) for each in (there, gang)] == [False, False]
-    assert not line.controller.come_back(waits, line.now)
+    assert [line.controller.of(each.namespace).leave(each, line.now, ANN, 1.0) for each in (there, gang)] == [
+        False,
+        False,
+    ]
+    assert not line.controller.of(waits.namespace).come_back(waits, line.now)
     go_away(line, waits)
-    assert not line.controller.leave(waits, line.now, ANN, 1.0)
-    assert not line.controller.come_back(line.submit(1), line.now)
+    assert not line.controller.of(waits.namespace).leave(waits, line.now, ANN, 1.0)
+    assert not line.controller.of(NS).come_back(line.submit(1), line.now)
 
 
 @pytest.mark.parametrize("change", ["limit", "quota", "deleted", "prioritized", "halted", "never fits"])
@@ -215,7 +218,7 @@ def test_what_is_held_is_given_back_whole_whatever_changes(change: str) -> None:
         case "deleted":
             line.controller.forget_quota(NS, QUOTA, line.now)
         case "prioritized":
-            line.controller.prioritize(first, 3, line.now)
+            line.controller.of(first.namespace).prioritize(first, 3, line.now)
         case "halted":
             line.controller.halt(NS, line.now)
         case _:

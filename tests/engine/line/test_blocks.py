@@ -76,7 +76,7 @@ def test_a_block_goes_one_step_back_for_each_cap_that_nobody_probes_it(unprobed:
     line = blocked(1, Policy(base=1, cap=20, idle_ttl=86_400))
     for _ in range(6):
         line.refused(line.next_ticket(), 4, 4)
-    line.controller.withdraw(line.admitted()[0], line.now)
+    line.controller.of(line.admitted()[0].namespace).withdraw(line.admitted()[0], line.now)
     line.later(seen(line).next_probe or 0.0)
     line.later(unprobed)
     probe = line.ticket_of(line.submit(1))
@@ -89,7 +89,7 @@ def test_a_block_goes_one_step_back_for_each_cap_that_nobody_probes_it(unprobed:
 def test_a_block_that_nobody_probes_for_long_is_dropped() -> None:
     """Its ceiling is still known."""
     line = blocked(1, Policy(idle_ttl=1000))
-    line.controller.withdraw(line.admitted()[0], line.now)
+    line.controller.of(line.admitted()[0].namespace).withdraw(line.admitted()[0], line.now)
     line.until(1000)
 
     assert seen(line).block is None
@@ -113,7 +113,7 @@ def test_a_list_that_shows_room_ends_the_block() -> None:
     line = blocked(1)
     for _ in range(4):
         line.refused(line.next_ticket(), 4, 4)
-    line.controller.withdraw(line.admitted()[0], line.now)
+    line.controller.of(line.admitted()[0].namespace).withdraw(line.admitted()[0], line.now)
     line.later(0.1)
     line.controller.observe_quota(NS, QUOTA, line.quota(3, 4), line.now, line.now)
     line.advance()

@@ -118,7 +118,7 @@ def test_another_refusal_counts_if_it_comes_two_seconds_after_the_first(
     line.later(start)
     line.settle(line.ticket_of(line.submit(3)), too_big())
     line.later(0.5)
-    second = line.controller.force(line.request(3), line.now)
+    second = line.controller.of(NS).force(line.request(3), line.now)
     line.later(after - 0.5)
 
     refused = refusals(line.settle(second, too_big()))

@@ -37,8 +37,10 @@ class OperatedMachine(ControllerMachine):
     def prioritize(self, pick: int, priority: int) -> None:
         """Move a waiting request; the invariants then compare its place with the twin's."""
         request = self.waiting[one_of(sorted(self.waiting), pick)]
-        assert self.engine.controller.prioritize(request, priority, self.engine.now)
-        assert self.copy.controller.prioritize(self.replica[request.id], priority, self.copy.now)
+        assert self.engine.controller.of(request.namespace).prioritize(request, priority, self.engine.now)
+        assert self.copy.controller.of(self.replica[request.id].namespace).prioritize(
+            self.replica[request.id], priority, self.copy.now
+        )
         self.advance()
 
     @rule(namespace=st.sampled_from(NAMESPACES))
@@ -147,7 +149,7 @@ def test_a_moved_request_stands_where_its_priority_puts_it_and_keeps_its_age() -
     line.later(10)  # less than a step of priority is worth
     late = line.submit(1, priority=1)
     line.later(5)
-    assert line.controller.prioritize(third, 1, line.now)
+    assert line.controller.of(third.namespace).prioritize(third, 1, line.now)
     places = {}
     for request in (first, second, third, late):
         why = line.why(request)
@@ -156,8 +158,8 @@ def test_a_moved_request_stands_where_its_priority_puts_it_and_keeps_its_age() -
     assert third.joined == first.joined
     line.observe(3, 4)
     assert [ticket.request for ticket in tickets(line.later(0.1))] == [third]
-    assert line.controller.prioritize(second, -1, line.now)
-    assert line.controller.prioritize(second, 0, line.now)
+    assert line.controller.of(second.namespace).prioritize(second, -1, line.now)
+    assert line.controller.of(second.namespace).prioritize(second, 0, line.now)
     why = line.why(second)
     assert why.place == 3
 
@@ -171,7 +173,7 @@ def test_who_is_moved_in_front_of_kept_room_goes_in_at_once() -> None:
     small = line.submit(1)
     line.later(5)
     assert (large.state, small.state) == ("waiting", "waiting")
-    assert line.controller.prioritize(small, 9, line.now)
+    assert line.controller.of(small.namespace).prioritize(small, 9, line.now)
     assert [ticket.request for ticket in tickets(line.advance())] == [small]
 
 
@@ -179,7 +181,7 @@ def test_only_who_waits_can_be_moved() -> None:
     """One that was sent, or is over, stays as it is."""
     line = settled(0, 4)
     request = line.submit(1)
-    assert not line.controller.prioritize(request, 5, line.now)
+    assert not line.controller.of(request.namespace).prioritize(request, 5, line.now)
     assert request.priority == 0
 
 

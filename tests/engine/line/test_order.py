@@ -71,3 +71,17 @@ def test_a_new_request_does_not_pass_waiting_equals_when_room_has_just_come() ->
     line.controller.submit(newcomer, line.now)
 
     assert [t.request for t in tickets(line.advance())] == [waiting]
+
+
+def test_a_request_that_leaves_the_midst_of_its_row_returns_to_its_place() -> None:
+    """Its mark in the row is taken back: it is counted again, and no equal one behind it goes first."""
+    line = settled(3, 3)
+    requests = [line.submit(1) for _ in range(3)]
+    handler = line.controller.of(requests[1].namespace)
+    assert handler.prioritize(requests[1], 1, line.now)
+    assert handler.prioritize(requests[1], 0, line.now)
+    tally, _ = line.controller.tally(handler.namespace, 0, line.now)
+    assert tally.reasons.total() == 3
+    line.observe(0, 3)
+
+    assert [t.request for t in tickets(line.later(0.1))] == requests

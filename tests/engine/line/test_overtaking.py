@@ -195,7 +195,8 @@ def test_nobody_is_admitted_who_leaves_together_with_the_one_ahead() -> None:
     large = line.submit(3)
     pass_one(line)
     leaving, staying, new = line.submit(1), line.submit(1), line.request(1)
-    line.controller.withdraw_all([large, leaving, new], line.now)
+    for each in (large, leaving, new):
+        line.controller.of(each.namespace).withdraw(each, line.now)
     line.advance()
 
     assert [state_of(request) for request in (large, leaving, staying, new)] == ["over", "over", "sent", "new"]

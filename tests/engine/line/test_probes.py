@@ -135,7 +135,7 @@ def test_a_late_refusal_of_a_ready_block_shuts_it_at_the_same_step() -> None:
         line.later(0.1)
     probe = line.next_ticket()
     line.settle(probe, Overloaded(100.0))  # the block is ready, but the flow is closed
-    forced = line.controller.force(line.request(1), line.now)
+    forced = line.controller.of(NS).force(line.request(1), line.now)
     line.later(0.1)
     line.refused(forced, 4, 4)
     seen = line.cpu()
@@ -252,7 +252,7 @@ def test_a_request_is_submitted_once() -> None:
     line = blocked(2)
     waiting = next(r for r in (line.submit(1),) if r.state == "waiting")
     over = line.submit(1)
-    line.controller.withdraw(over, line.now)
+    line.controller.of(over.namespace).withdraw(over, line.now)
     for request in (waiting, line.next_ticket().request, over):
         with pytest.raises(
             TicketError, match=f"^request {request.id} is {request.state}: 'submit' is not allowed in that state$"
@@ -267,7 +267,7 @@ def test_a_request_of_any_state_may_be_withdrawn_and_only_a_waiting_one_leaves()
     sent = line.next_ticket().request
     for request in (new, sent):
         state = request.state
-        line.controller.withdraw(request, line.now)
+        line.controller.of(request.namespace).withdraw(request, line.now)
         assert request.state == state
     assert line.waiting() == 2
 
@@ -357,7 +357,7 @@ def test_watched_quotas_and_forgotten_namespaces_are_not_reported_as_blocked() -
     watched.watching()
     watched.submit(1)
     forgotten = blocked(1)
-    forgotten.controller.withdraw(forgotten.admitted()[0], forgotten.now)
+    forgotten.controller.of(forgotten.admitted()[0].namespace).withdraw(forgotten.admitted()[0], forgotten.now)
     forgotten.later(10_000)
 
     assert watched.controller.take_blocked() == []

@@ -195,13 +195,13 @@ def test_ends_elsewhere_prove_nothing() -> None:
 def beside_a_gang() -> tuple[Timeline, Request]:
     """Return a line in which room is owed to one of four CPUs, beside a gang of a and b, and a small one that waits."""
     line = settled(0, 5)
-    line.controller.members_told(NS, line.now, told=True)
+    line.controller.gangs_of(NS).follow_members(line.now, told=True)
     request = Reservation("gang", NS, Parts([(Demand({"cpu": ONE}), 2)]), keeps=True)
-    line.controller.reserve(request, line.now)
+    line.controller.of(request.namespace).reserve(request, line.now)
     line.advance()
     gang = line.gang_of(request)
     for uid in "ab":
-        line.controller.appeared(gang, uid, Demand({"cpu": ONE}), line.now)
+        line.controller.gangs_of(gang.namespace).appeared(gang, uid, Demand({"cpu": ONE}), line.now)
     line.observe(2, 5, then=1)
     line.submit(4)
     line.created(line.ticket_of(line.submit(1)))

@@ -24,7 +24,7 @@ BOB = Identity("bob", "pods/a")
 
 def leave(line: Timeline, request: Request, identity: Identity = ANN, retry_after: float = 0.0) -> None:
     """Withdraw a request with a seat."""
-    line.controller.withdraw(request, line.now, identity, retry_after)
+    line.controller.of(request.namespace).withdraw(request, line.now, identity, retry_after)
     line.advance()
 
 
@@ -204,7 +204,7 @@ def test_a_full_line_takes_no_seat_away() -> None:
     other = line.submit(1)
     line.controller.submit(line.request(1), line.now, ANN)
     assert [refusal.reason for refusal in refusals(line.advance())] == ["too-many-waiting"]
-    line.controller.withdraw(other, line.now)
+    line.controller.of(other.namespace).withdraw(other, line.now)
 
     assert come_again(line).joined == first.joined
 

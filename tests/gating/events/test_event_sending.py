@@ -204,7 +204,7 @@ def test_a_stopped_sender_takes_no_more_stories() -> None:
 
 def writers_of(gate: Gate) -> list[Reporter]:
     """Return what reports on the creates of this gate."""
-    return [each for each in gate.ledger.subscribers if isinstance(each, Reporter)]
+    return [each for each in gate.ledger.subscribers.every if isinstance(each, Reporter)]
 
 
 def test_clients_of_one_gate_share_a_sender_until_the_last_is_closed() -> None:

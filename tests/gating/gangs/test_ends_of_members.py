@@ -168,10 +168,10 @@ async def test_it_outlasts_its_block_and_ends_with_its_object() -> None:
             put(at, "p-0", admitted.label)
             await elapse(1)
         assert counts(admitted) == (1, 1)
-        assert at.seen.ledger.is_member(uid := at.server.uid("pods", "team", "p-0"))
-        at.seen.ledger.object_ended("job-1")
+        assert at.seen.ledger.gangs.is_member(uid := at.server.uid("pods", "team", "p-0"))
+        at.seen.ledger.gangs.object_ended("job-1")
         assert admitted.over
-        assert not at.seen.ledger.is_member(uid)
+        assert not at.seen.ledger.gangs.is_member(uid)
 
 
 @in_virtual_time

@@ -235,15 +235,15 @@ async def test_what_a_gang_created_is_forgotten_with_it() -> None:
             for number in range(PODS):
                 at.pod(f"p-{number}", owner("job-1"))
             await elapse(1)
-            assert (made.over, ledger.label_of("job-1")) == (True, None)
+            assert (made.over, ledger.gangs.label_of("job-1")) == (True, None)
         async with at.gang(JOB) as left:
             at.stored(left, "job-2")
             left.give_back()
         async with at.gang(JOB) as last:
-            assert ledger.label_of("job-2") is None
-            assert ledger.look_for("team") is not None
+            assert ledger.gangs.label_of("job-2") is None
+            assert ledger.gangs.look_for("team") is not None
             ledger.engine.act(lambda *_: 1 / 0)
-            assert ledger.look_for("team") is None
+            assert ledger.gangs.look_for("team") is None
             assert not last.over
 
 

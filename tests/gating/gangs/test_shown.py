@@ -11,6 +11,7 @@ from backoff_ctrl import Gate, GatedApiClient, create_gang, gang
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.status.counters import Counters
 from backoff_ctrl.k8s.status.documents import Documents
+from backoff_ctrl.k8s.status.endpoints import OfCeilings, OfNamespace, OfRequest
 from backoff_ctrl.k8s.status.sources import Source
 from tests.kit.gated_creates import pod
 from tests.kit.patience import PATIENCE
@@ -30,17 +31,17 @@ def test_reserved_room_and_a_gang_that_waits_are_shown(sandbox: BackgroundSandbo
         members = [pod(f"m-{number}") for number in range(6)]
         with gang(core, members, namespace="team", name="first"):
             core.create_namespaced_pod("team", members[0])
-            (ceiling,) = documents.ceilings({"namespace": "team"}, None, 10).items
+            (ceiling,) = documents.ceilings(OfCeilings("team")).items
             assert (ceiling.limited, ceiling.reserved) == ("10", "5")
             others = [pod(f"o-{number}") for number in range(8)]
             second = threading.Thread(
                 target=lambda: create_gang(core, others, namespace="team", name="second", timeout=60)
             )
             second.start()
-            while not (found := documents.waiting("team", None, 10).items):
+            while not (found := documents.waiting(OfNamespace("team")).items):
                 second.join(0.01)
             assert [(each.gang, each.name, each.kind) for each in found] == [("second", "second", "pods")]
             assert found[0].blockers[0].asked == "8"
-            assert documents.request(found[0].id).state == "waiting"
+            assert documents.request(OfRequest(found[0].id)).state == "waiting"
         second.join(PATIENCE)
-        assert not documents.waiting("team", None, 10).items
+        assert not documents.waiting(OfNamespace("team")).items

@@ -365,7 +365,7 @@ class Storm:
 
     def _left(self) -> list[str]:
         left = [f"under way: {each.describe()}" for each in self.ledger.under_way()]
-        left += [f"follows: {each.describe()}" for each in self.ledger.following(NAMESPACE)]
+        left += [f"follows: {each.describe()}" for each in self.ledger.line.following(NAMESPACE)]
         seen = self.ledger.snapshot().namespaces[NAMESPACE]
         counts = {
             "waiting": seen.waiting + seen.waiting_gangs + self.ledger.counts.waiting,

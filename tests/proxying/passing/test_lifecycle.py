@@ -296,7 +296,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
     [
         (400, b"Client sent an HTTP request to an HTTPS server.\n", "it speaks TLS, so write https://"),
         (404, b"nothing here", "it answered 404 to /version: check that this is the address of an API server"),
-        (302, b"", "it answered 302 to /version with nothing"),
+        (302, b"", "it answered 302 to /version without a body"),
         (401, b"{}", "it does not accept the proxy's own credentials (401)"),
     ],
 )

@@ -79,7 +79,7 @@ async def test_a_server_that_is_down_is_a_503_to_be_repeated() -> None:
         assert head.startswith(b"HTTP/1.1 503 ")
         assert b"\r\nRetry-After: 1\r\n" in head
         body = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
-        assert b"nothing was sent: Connection refused" in await caller.reader.readexactly(body)
+        assert b"the request was not sent: Connection refused" in await caller.reader.readexactly(body)
         await proxy.upstream.listen()
         caller.send(GET)
         await answered(caller, await proxy.upstream.connection())

@@ -47,7 +47,7 @@ def test_tasks_wait_for_quota_and_succeed(desk: Desk) -> None:
     again = json.loads(desk.task("run", "-f", desk.write(*several(4)), "--json"))  # attaches: nothing is made again
     assert {each["uid"] for each in again["items"]} <= {each["uid"] for each in listed.values()}
     assert sum(uids(desk).values()) == 5
-    assert desk.task("run") == "nothing is unfinished: backoff-ctrl task run -f FILE runs more\n"
+    assert desk.task("run") == "all tasks have ended: backoff-ctrl task run -f FILE runs more\n"
 
 
 def test_ctrl_c_leaves_and_the_next_run_goes_on(lasting: Desk) -> None:

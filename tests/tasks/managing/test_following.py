@@ -127,8 +127,8 @@ async def test_figures_of_the_manager_are_samples_of_the_catalogue(bench: Bench)
     await bench.until(task(), Phase.QUEUED)
     await bench.step(task())
     ledger = bench.manager.gate.ledger
-    found = {name: (labels, value) for each in ledger.subscribers for name, labels, value in each.figures()}
+    found = {name: (labels, value) for each in ledger.subscribers.every for name, labels, value in each.figures()}
     assert all(len(labels) == len(BY_NAME[f"backoff_ctrl_{name}"].labels) for name, (labels, _) in found.items())
     assert found["task_creates_total"] == (("container", "created"), 1)
     await bench.restart()
-    assert ledger.subscribers == ()  # the manager that ended is told no more
+    assert ledger.subscribers.every == ()  # the manager that ended is told no more

@@ -138,7 +138,7 @@ BAD: dict[str, tuple[JSON, str]] = {
     "two ways to tell a state": ({"state": {"path": "$.a", "conditions": "$.b"}}, "here: state: name either path"),
     "no way to tell a state": ({"state": {}}, "here: state: name either path"),
     "an unknown phase": ({"states": {**STATES, "X": {"phase": "Aborted"}}}, "here: states.X.phase: 'Aborted' is not a phase of an object"),
-    "no success": ({"states": {"X": {"phase": "Running"}}}, "here: states: none of them means Success"),
+    "no success": ({"states": {"X": {"phase": "Running"}}}, "here: states: no state means Success"),
     "a kind of success": ({"states": {"X": {"phase": "Success", "kind": "USER"}}}, "here: states.X: kind is only for failures"),
     "an unknown kind": ({"states": {"X": {"phase": "PermanentFailure", "kind": "THEIRS"}}}, "here: states.X.kind: "),
     "a case without values": ({"states": {**STATES, "X": {"phase": "Running", "cases": [{"path": "$.a"}]}}}, "here: states.X.cases.0.values: this key is missing"),

@@ -21,10 +21,10 @@ CONFIG = K8sPluginConfig()
 
 @asynccontextmanager
 async def reconciling(
-    store: SqliteStore, cluster: SmallCluster, *, clock: Callable[[], float] | None = None
+    store: SqliteStore, cluster: SmallCluster, *, clock: Callable[[], float] | None = None, **more: Any
 ) -> AsyncIterator[Reconciler]:
     """Carry out until the end of the block; each attempt is looked at again and again, as if there were news."""
-    more: dict[str, Any] = {} if clock is None else {"clock": clock}
+    more |= {} if clock is None else {"clock": clock}
     reconciler = Reconciler(store, SmallManager(cluster), lambda: CONFIG, rng=random.Random(1), **more)
     work = asyncio.create_task(reconciler.run())
     waking = asyncio.create_task(news(reconciler))

@@ -12,11 +12,10 @@ import pytest
 from backoff_ctrl.k8s.tasks.collecting import Collector, kept_until
 from backoff_ctrl.k8s.tasks.model import TaskStatus, shown
 from backoff_ctrl.k8s.tasks.plugins.config import GarbageCollection
-from backoff_ctrl.k8s.tasks.reconciler import Reconciler
 from backoff_ctrl.k8s.tasks.sqlite import SqliteStore
 from backoff_ctrl.k8s.tasks.store import Stored, StoreError
-from tests.tasks.reconciling.running import CONFIG, reconciling
-from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
+from tests.tasks.reconciling.running import all_over, reconciling
+from tests.tasks.reconciling.small_cluster import SmallCluster
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 NOW = 1_790_000_000.0
@@ -115,15 +114,12 @@ async def test_an_interval_of_0_keeps_all(tmp_path: Path, interval: int, kept: b
     """Else the first look is at the start."""
     settings = GarbageCollection(interval=timedelta(seconds=interval), max_ttl=timedelta(0))
     async with SqliteStore(tmp_path / "t.db") as store:
-        await store.create([wish("t")])
-        reconciler = Reconciler(store, SmallManager(SmallCluster()), lambda: CONFIG, gc=lambda: settings)
-        ((task,),) = [await store.list()]
+        await store.create([wish("t"), wish("next")])
+        task, _ = await store.list()
         await store.set_status(task.uid, 0, TaskStatus(phase="Success", ended_at=shown(NOW)), open_=False)
-        work = asyncio.create_task(reconciler.run())
-        await asyncio.sleep(0.3)
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        assert bool(await names(store)) == kept
+        async with reconciling(store, SmallCluster(), gc=lambda: settings):
+            await all_over(store)  # with the next task, whose writes come after the first look
+            assert ("t" in await names(store)) == kept
 
 
 async def test_a_store_that_can_not_be_read_now_is_asked_again(tmp_path: Path) -> None:

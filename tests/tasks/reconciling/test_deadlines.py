@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,16 @@ from tests.tasks.reconciling.small_cluster import SmallCluster, SmallManager
 from tests.tasks.tasks_written import NAMESPACE, until, wish
 
 BEGUN = 1_790_000_000.0
+
+
+async def two_looks(cluster: SmallCluster) -> None:
+    """Wait until the manager has looked at the task twice: the second look began after this."""
+    before = len(cluster.steps)
+
+    async def looked() -> bool:
+        return len(cluster.steps) >= before + 2
+
+    await until(looked)
 
 
 async def test_it_ends_as_failed_and_each_attempt_has_its_own_time(tmp_path: Path) -> None:
@@ -34,7 +43,7 @@ async def test_it_ends_as_failed_and_each_attempt_has_its_own_time(tmp_path: Pat
 
                 await until(runs)
                 now[0] += 3599
-                await asyncio.sleep(0.05)
+                await two_looks(cluster)
                 assert await runs()
                 now[0] += 2
             (over,) = await all_over(store)

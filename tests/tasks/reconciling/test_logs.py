@@ -210,6 +210,23 @@ async def test_one_that_is_followed_begins_with_the_log_of_the_attempt_before() 
     assert await read(cluster, waits(), waits(), stored("one-1"), follow=True) == b"first\nsecond\n"
 
 
+async def test_a_pod_that_goes_before_its_log_is_read_is_named_while_the_log_is_followed() -> None:
+    """The log of the next attempt follows; the note says whose log is lost."""
+    cluster = Cluster(one_0=(404, {"kind": "Status", "message": 'pods "one-0" not found'}), one_1=b"second\n")
+    cluster.pod("one-0")
+    cluster.pod("one-1")
+    left = [stored("one-0", open=True)]
+
+    async def look() -> Stored:
+        return left.pop() if left else stored("one-1")
+
+    with scripted_server(cluster) as server:
+        async with ClusterSession(client.Configuration(host=server.url)) as session:
+            log = TaskLog(session, PLUGINS.resolve("container"), look)
+            assert [line async for line in log.follow()] == [b"second\n"]
+            assert log.note == 'pods "one-0" not found: its log is lost'
+
+
 async def test_another_object_of_the_name_is_not_the_tasks() -> None:
     """Its log would be somebody else's."""
     cluster = Cluster(one_0=b"secret\n")

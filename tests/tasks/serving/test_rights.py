@@ -15,9 +15,9 @@ from fastapi import FastAPI
 from kubernetes import client
 
 from backoff_ctrl.api.status.access import Tokens
-from backoff_ctrl.api.status.routing import handle_problems
+from backoff_ctrl.api.status.routing import add_endpoints, handle_problems
 from backoff_ctrl.api.status.served_tasks import ServedTasks
-from backoff_ctrl.api.status.tasks import TaskEndpoints, add_tasks
+from backoff_ctrl.api.status.tasks import ENDPOINTS, TaskEndpoints
 from backoff_ctrl.k8s.kube.cluster.asking import Reach
 from backoff_ctrl.k8s.status.token import Token
 from backoff_ctrl.k8s.tasks.platform import Platform
@@ -82,7 +82,7 @@ async def serving(file: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     served = ServedTasks(file, Platform(None), there, "http://127.0.0.1:1", Token(1))
     access = Tokens(cast("Reach", reviews), clock=lambda: float(len(reviews.asked) * 100))  # nothing is kept
     handle_problems(app)
-    add_tasks(app, TaskEndpoints(served, access, time.time), access)
+    add_endpoints(app, ENDPOINTS, TaskEndpoints(served, access, time.time), access)
     async with served.running():
         yield Server(app, reviews, served)
 

@@ -79,9 +79,12 @@ def test_one_has_it_until_it_lapses(tables: Tables) -> None:
 def test_an_earlier_boot_holds_nothing(tables: Tables) -> None:
     """Its processes are gone, whatever the clock of that boot said."""
     clock = Clock()
-    lease_of(tables, clock, "before").acquire()
+    before = lease_of(tables, clock, "before")
+    before.acquire()
     clock.now = 3.0
     lease_of(tables, clock, "after").acquire()
+    with pytest.raises(LeaseLostError):
+        before.renew()
 
 
 @pytest.mark.usefixtures("no_locks")
@@ -89,9 +92,12 @@ def test_a_lease_from_the_future_is_none(tables: Tables) -> None:
     """A clock that was another: a lease can't hold for longer than it does."""
     clock = Clock()
     clock.now = 10_000.0
-    lease_of(tables, clock).acquire()
+    ahead = lease_of(tables, clock)
+    ahead.acquire()
     clock.now = 100.0
     lease_of(tables, clock).acquire()
+    with pytest.raises(LeaseLostError):
+        ahead.renew()
 
 
 @pytest.mark.usefixtures("no_locks")

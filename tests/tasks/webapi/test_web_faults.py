@@ -14,6 +14,8 @@ from backoff_ctrl.k8s.tasks.plugins.phases import TaskLog, aborted, failed, runn
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import PluginConfig, PluginSetup, RateLimit, RemoteError
 from backoff_ctrl.k8s.tasks.services.webapi.service import Service, WebCounts
+from tests.kit.patience import PATIENCE
+from tests.kit.watch_script import until
 
 from .jobs_service import FindingPlugin, JobsPlugin, JobsService
 from .web_bench import WebBench, context, web_bench
@@ -96,7 +98,7 @@ async def test_a_finalize_does_not_wait_for_a_delete_that_keeps_failing(service:
         await staged(bench, task)
         service.answer = lambda *_: web.Response(status=500, text="broken")
         ended = await bench.until(task, lambda each: each.info.phase.is_terminal)
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE):
             with pytest.raises(RuntimeError, match="its job can't be deleted now: 500: broken"):
                 await bench.plugin.finalize(task, ended.state)
         service.answer = lambda *_: None
@@ -122,12 +124,12 @@ async def test_a_failed_attempt_that_does_not_know_it_is_aborted_by_its_finalize
 async def test_an_abort_does_not_wait_for_a_service_that_hangs(service: JobsService, url: str) -> None:
     """It says so; the answer, when it comes, is what ends the job."""
     service.hold = asyncio.Event()
-    async with web_bench(url) as bench:
+    async with web_bench(url, section={"callTimeout": "1h"}) as bench:
         task = context()
         await staged(bench, task, "CreateRequested")
         await bench.step(task)
         await service.held.wait()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(PATIENCE):
             said = await bench.plugin.abort(task, bench.store["a", 0][1])
         assert not said.info.phase.is_terminal
         service.hold.set()
@@ -145,12 +147,13 @@ async def test_an_abort_that_is_repeated_does_not_begin_its_look_up_anew(service
     service.jobs["a/0"] = {"id": "a/0", "state": "RUNNING"}
     service.hold = asyncio.Event()
     async with web_bench(url, FindingPlugin, store=store) as bench:
-        for _ in range(3):
+        await bench.plugin.abort(task, bench.store["a", 0][1])
+        await until(lambda: service.calls["GET"])
+        for _ in range(2):
             await bench.plugin.abort(task, bench.store["a", 0][1])
-            await asyncio.sleep(0.05)
-        assert service.calls["GET"] == 1
         service.hold.set()
         assert (await bench.abort(task)).info.phase.title == "Aborted"
+    assert service.calls["GET"] == 1
     assert service.jobs == {}
     assert service.calls["POST"] == 0
 
@@ -266,7 +269,7 @@ async def test_who_waits_for_a_followed_job_to_end_goes_on_at_once(service: Jobs
         await bench.until(late, lambda each: "10 may be followed (plugins.jobs.caching.size)" in each.info.reason)
         bench.woken["late", 0].clear()
         await bench.abort(context("job-3"))
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(PATIENCE):
             await bench.news(("late", 0))
         await staged(bench, late)
 

@@ -12,6 +12,6 @@ milliseconds after a release, and recounts everything periodically.
 
 What surprises: the status may be wrong for a while, on purpose. A create that is sent after a deletion but before the
 recount is still refused, and if the store refuses an object that was charged, the charge stays until the next recount.
-Nothing here is shared with the gate: ``charges`` and ``amounts`` repeat the rules of ``k8s/kube/charges`` and of the
+The sandbox and the gate share no code: ``charges`` and ``amounts`` repeat the rules of ``k8s/kube/charges`` and of the
 engine's quantities, so that each proves the other.
 """

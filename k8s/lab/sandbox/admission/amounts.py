@@ -143,4 +143,4 @@ def _canonical(nano: int, family: str) -> str:
         nano, exponent = nano // 1000, exponent + 3
     if family == EXPONENT:
         return f"{nano}e{exponent}" if exponent else str(nano)
-    return f"{nano}{_DECIMAL_SUFFIXES.get(exponent, '')}"  # above E there is no suffix, and Go prints none
+    return f"{nano}{_DECIMAL_SUFFIXES.get(exponent, '')}"  # above E there is no suffix in Go either

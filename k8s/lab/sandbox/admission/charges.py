@@ -1,6 +1,6 @@
 """What one object is charged, by quota resource name, and to which quotas: the evaluators of quota admission.
 
-This code shares nothing with the gate's footprint, so that each proves the other. Sources:
+It shares no code with the gate's footprint, so that each proves the other. Sources:
 ``k8s.io/kubernetes/pkg/quota/v1/evaluator/core`` and ``k8s.io/apiserver/pkg/quota/v1/generic/evaluator.go`` (1.36).
 """
 

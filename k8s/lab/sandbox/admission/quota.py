@@ -43,7 +43,7 @@ class QuotaAdmission:
         self._clock = clock
 
     def admit(self, attempt: Attempt) -> None:
-        """Charge all quotas, or raise the refusal of the first exceeded one and charge none."""
+        """Charge all quotas; if one is exceeded, raise its refusal and leave all uncharged."""
         if not attempt.namespace or not self._handles(attempt):
             return
         states = self._ledger.states(attempt.namespace)

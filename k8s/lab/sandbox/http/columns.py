@@ -112,7 +112,7 @@ def _status(pod: JSON) -> str:
 
 
 def _initializing(statuses: Iterable[JSON], total: int) -> str:
-    """What the first unfinished init container says; empty when all are done. A started sidecar holds up nothing."""
+    """The state of the first unfinished init container; empty when all are done. A started sidecar counts as done."""
     for index, container in enumerate(statuses):
         state = container.get("state") or {}
         ended, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")

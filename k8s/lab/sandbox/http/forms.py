@@ -1,6 +1,6 @@
 """The form of an answer, chosen by ``Accept``: whole objects, a Table as ``kubectl get`` asks for it, or only metadata.
 
-Answers are JSON, whatever a client would like better.
+Answers are always JSON, even if a client prefers another encoding.
 """
 
 from __future__ import annotations

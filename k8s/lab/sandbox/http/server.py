@@ -53,7 +53,7 @@ class Sent(NamedTuple):
 
 
 class Operations:
-    """The verbs on resources. Each is atomic: nothing else runs between its first read and its last write."""
+    """The verbs on resources. Each is atomic: no other runs between its first read and its last write."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

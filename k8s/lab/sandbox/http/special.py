@@ -48,12 +48,12 @@ def special(
 
 
 def _page(core: Core, openapi: OpenApi, method: str, path: str, data: bytes) -> Reply | None:
-    """Pages that have nothing to do with kinds."""
+    """Pages that concern no kind."""
     if path in _HEALTH:
         return 200, b"ok", "text/plain; charset=utf-8"
     if path in {"/version", "/version/"}:
         return 200, dump(VERSION), _JSON
-    if path == "/openapi/v2":  # as Helm asks for it: empty, so that it validates nothing
+    if path == "/openapi/v2":  # Helm asks for it: an empty schema accepts every manifest
         return 200, b"", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     if path.startswith("/openapi/"):
         return 200, openapi.page(path), _JSON

@@ -1,6 +1,6 @@
 """Objects in the sandbox: kinds and their schemas, metadata, selectors, and the store with its history.
 
-``kinds`` is the table of kinds that are served; most need nothing beyond their row. ``definitions`` adds those of
+``kinds`` is the table of kinds that are served; for most, their row suffices. ``definitions`` adds those of
 CustomResourceDefinitions. A body becomes an object in ``schema``, which checks its types; ``protobuf`` decodes bodies
 of Go's typed clients, and its table of fields, ``protobuf_fields.txt``, has the types of the built-in kinds for both.
 ``metadata`` checks names and labels and sets the fields of the server. ``selectors`` chooses objects of a list or a

@@ -1,4 +1,4 @@
-"""The table of kinds that the sandbox serves. Most namespaced kinds need nothing beyond their row."""
+"""The table of kinds that the sandbox serves. For most namespaced kinds, their row suffices."""
 
 from __future__ import annotations
 

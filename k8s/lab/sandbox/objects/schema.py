@@ -56,7 +56,7 @@ def _prune(schema: JSON, value: Any, path: str, unknown: list[str], *, root: boo
     kept: JSON = {}
     for name, below in value.items():
         where = f"{path}.{name}" if path else name
-        if name in known:  # whatever a definition says of them
+        if name in known:  # they are kept even if a definition lacks them
             kept[name] = below
         elif name in properties:
             kept[name] = _prune(properties[name], below, where, unknown)

@@ -1,7 +1,7 @@
 """Objects by kind, namespace and name, one version counter for all of them, and the history that watches read.
 
-The store is the only place that changes objects. Each change is numbered, appended to the history of its kind, and
-told to the listeners at once; watchers see it then, or a little later (``Pacing``).
+The store is the only place that changes objects. It numbers each change,
+appends it to the history of its kind and calls the listeners at once; watchers see it then, or later (``Pacing``).
 """
 
 from __future__ import annotations

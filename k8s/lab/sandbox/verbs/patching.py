@@ -107,7 +107,7 @@ _NO_LOG = "The sandbox only set this pod's status to Running: there is no contai
 
 
 def log_of(core: Core, target: Target, query: Query) -> bytes:
-    """The log of a container: empty for a pod that nothing runs, one sentence for a pod of the fake kubelet.
+    """The log of a container: one sentence for a pod that the fake kubelet runs, empty for others.
 
     Raises 400 when the container must be named, 404.
     """

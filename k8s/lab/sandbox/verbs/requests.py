@@ -43,7 +43,7 @@ class Target:
 
 
 class WriteOptions(NamedTuple):
-    """The options of a write: whether to store nothing, whether to refuse unknown fields, and the field manager."""
+    """The options of a write: dry run, strict checking of unknown fields, and the field manager."""
 
     dry_run: bool = False
     strict: bool = False

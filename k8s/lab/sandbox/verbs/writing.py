@@ -234,7 +234,7 @@ class Writer:
         except AmountError as error:
             raise cannot_handle(kind, str(error)) from error
         if obj == before:
-            return stored.data  # nothing changed: no new version
+            return stored.data  # unchanged: no new version
         if "generation" in before["metadata"] and obj.get("spec") != before.get("spec"):
             obj["metadata"]["generation"] = before["metadata"]["generation"] + 1
         if options.dry_run:
@@ -242,7 +242,7 @@ class Writer:
         return self._keep(kind, stored, obj)
 
     def _keep(self, kind: Kind, stored: Stored, obj: JSON) -> bytes:
-        """Store a new version, or remove a deleted object that nothing keeps any more. Raises 404, 409."""
+        """Store a new version, or remove a deleted object once no finalizer keeps it. Raises 404, 409."""
         store = self._core.store
         current = store.of(kind).get(stored.namespace, stored.name)
         if current is not stored:

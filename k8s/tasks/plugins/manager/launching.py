@@ -127,7 +127,7 @@ class Launcher:
         if key in self._met:
             return
         self._met.add(key)
-        if self._gate.ledger.label_of(found.uid) is not None:
+        if self._gate.ledger.gangs.label_of(found.uid) is not None:
             return  # an earlier manager of this process created it: what it reserved in this ledger still holds
         if plugin.parts(found.body):
             standing = asyncio.create_task(self._stand(task, plugin, found.body))
@@ -137,7 +137,7 @@ class Launcher:
     def release(self, uid: str) -> None:
         """Release the reservation for pods of an object that has ended, so that the next attempt has its room."""
         if uid:
-            self._gate.ledger.object_ended(uid)
+            self._gate.ledger.gangs.object_ended(uid)
 
     async def _stand(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
         namespace = task.metadata.namespace

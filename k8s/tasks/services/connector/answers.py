@@ -22,7 +22,7 @@ from .channels import shortened
 from .literals import plain, plain_struct
 
 FAILED: Final = "TaskFailedWithError"
-"""The code of a failure whose connector gives none, as in Flyte."""
+"""The code of a failure whose connector names no code, as in Flyte."""
 NO_END: Final = "NoEnd"
 LINKS_MAX: Final = 20
 _STATES: Final = {

@@ -1,7 +1,7 @@
 """Channels to connectors, one for each and kept; and what a gRPC status means.
 
 The statuses follow the table of ``google.rpc.Code``. ``UNAVAILABLE`` and ``DEADLINE_EXCEEDED`` are faults of the
-network: nobody has answered. A connector of flytekit reports every exception of its own code as ``INTERNAL``.
+network: the connector has not answered. A connector of flytekit reports each exception of its own code as ``INTERNAL``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class Channels:
         return self._open[key]
 
     async def aclose(self) -> None:
-        """Close them all."""
         for each in self._open.values():
             await each.close()
         self._open.clear()

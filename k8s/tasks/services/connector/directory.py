@@ -1,8 +1,8 @@
-"""Which connector serves which task type: each is asked at the start and again every minute, and what it told is kept.
+"""Which connector serves which task type. The directory asks each connector at the start and every minute.
 
-A connector that is down changes nothing: what is known stays known. While one has never answered, the directory is not
-complete, and any type that nobody serves may be one of its. One that does not list its types (``UNIMPLEMENTED``)
-serves those that the settings give to it.
+A connector that is down keeps the types of its last answer. Until every connector has answered once, the directory is
+not complete: an unknown type may belong to a silent one. A connector that can't list its types (``UNIMPLEMENTED``)
+serves those in the settings.
 
 Asking blocks, so it is done on a thread; the answer replaces the table in one step. Only asking loads grpcio.
 """
@@ -48,10 +48,9 @@ class _Listed(NamedTuple):
 
 
 class Directory:
-    """See the module."""
+    """The task types of all connectors in the settings."""
 
     def __init__(self) -> None:
-        """Begin without any connector."""
         self.section: Mapping[str, Any] = {}
         """The section that was adopted last, in its present spelling."""
         self.settings = ConnectorSettings()
@@ -62,7 +61,7 @@ class Directory:
         self._asked = -math.inf
 
     def configure(self, section: Mapping[str, Any]) -> None:
-        """Adopt a section. Raises ``SettingsError``, and changes nothing then."""
+        """Adopt a section. Raises ``SettingsError``, and then keeps the old section."""
         if section == self.section:
             return
         settings = read_settings(section)
@@ -76,9 +75,9 @@ class Directory:
 
     @property
     def missing(self) -> str:
-        """Why the directory is not complete: which connectors have never told their types; empty: it is complete."""
+        """The connectors that have never listed their types, with the reason; empty when the directory is complete."""
         return "; ".join(
-            f"connector {name} at {each.endpoint} has not told its task types yet"
+            f"connector {name} at {each.endpoint} has not listed its task types yet"
             f" ({self._trouble.get(each.endpoint, 'it was not asked')})"
             for name, each in self._silent().items()
         )
@@ -88,7 +87,7 @@ class Directory:
         return tuple(sorted({each.name for each in self._routes}))
 
     def find(self, wanted: TaskType) -> Route | None:
-        """Return the connector of a task type, in any case of letters; None: none serves it."""
+        """Return the connector that serves a task type, if any. Case of letters is ignored."""
         found = self._routes.get(wanted)
         if found is None:
             alike = TaskType(wanted.name.strip().lower(), wanted.version)

@@ -1,4 +1,4 @@
-"""How the connector plugin is offered to the registry: with the task types that connectors have told so far."""
+"""The connector plugin's entry in the registry, with the task types that connectors have listed so far."""
 
 from __future__ import annotations
 

@@ -80,9 +80,9 @@ def _one_of(value: Any, declared: LiteralType, path: str) -> Literal:
         try:
             inner = literal_of(value, variant, path)
         except TaskSpecError:
-            continue
+            continue  # it may fit the next variant
         return Literal(scalar=Scalar(union=Union(value=inner, type=variant)))
-    raise TaskSpecError(path, "it is of none of the types that the interface allows")
+    raise TaskSpecError(path, "its type is not among those that the interface allows")
 
 
 def _simple(value: Any, kind: int, path: str) -> Scalar:
@@ -289,5 +289,5 @@ def _plain_value(value: Value) -> Any:
 def _own_form(message: Message) -> Any:
     try:
         return json_format.MessageToDict(message)
-    except (ValueError, json_format.SerializeToJsonError) as error:  # a time out of range, a number that is none
+    except (ValueError, json_format.SerializeToJsonError) as error:  # a time out of range, or NaN
         return f"unreadable: {error}"

@@ -54,24 +54,23 @@ OWN: Final = PluginConfig(
 _RAISED: Final = (500, TOO_LARGE)
 """What a connector answers when its own code has raised an exception, or has answered too much."""
 ASK_AGAIN: Final = 5.0
-"""Seconds before connectors are asked again for a task type that none serves."""
+"""Seconds until the connectors are asked again for a task type without a connector."""
 ANSWERS_MAX: Final = 1_000
 """The most messages of one synchronous answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A job as a connector has it. ``at_once``: a synchronous connector said so."""
+    """A job as its connector reports it. ``at_once``: the answer of a synchronous connector."""
 
     resource: Resource
     at_once: bool = False
 
 
 class ConnectorPlugin:
-    """See the module."""
+    """A web API plugin whose service is a Flyte connector."""
 
     def __init__(self, setup: PluginSetup, directory: Directory) -> None:
-        """Begin; nothing is connected yet."""
         self._setup = setup
         self._directory = directory
         self._channels = Channels()
@@ -131,7 +130,6 @@ class ConnectorPlugin:
         return (phase_at_once if resource.at_once else phase_of)(resource.resource)
 
     async def aclose(self) -> None:
-        """Close all channels."""
         await self._channels.aclose()
 
     def _configured(self) -> Directory:
@@ -142,7 +140,7 @@ class ConnectorPlugin:
         return self._directory
 
     async def _route_to(self, wanted: TaskType) -> Route:
-        """Return the connector of a task type. Raises ``TaskSpecError`` if none has it, once all have answered."""
+        """Return a task type's connector. Raises ``TaskSpecError`` if all have answered and no connector serves it."""
         directory = self._configured()
         if directory.find(wanted) is None:
             await asyncio.to_thread(directory.ask, ASK_AGAIN)
@@ -206,7 +204,7 @@ async def _call(route: Route, operation: str, make: Callable[[float | None], Awa
 
 
 def _meta(route: Route, job: bytes | None, output_prefix: str = "") -> dict[str, Any]:
-    """Return what is stored of a job; ``job`` is the connector's resource_meta, None: it has nothing to delete."""
+    """Return what is stored of a job. ``job`` is the connector's resource_meta; None: a job that needs no deletion."""
     found: dict[str, Any] = {"connector": route.connector, "type": route.type.name, "version": route.type.version}
     if output_prefix:
         found["outputPrefix"] = output_prefix

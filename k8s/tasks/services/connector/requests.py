@@ -190,7 +190,7 @@ def _amounts(written: JSON, key: str, path: str) -> Iterator[Resources.ResourceE
 
 
 def _values(parent: Mapping[str, Any], path: str) -> Iterator[tuple[str, str]]:
-    """Yield the variables below ``env``, which have to be plain: nobody here resolves a reference."""
+    """Yield the variables below ``env``. They must be plain values: a connector can't resolve references."""
     for index, each in enumerate(objects_at(parent, "env", path)):
         place = f"{path}.env[{index}]"
         if "valueFrom" in each:

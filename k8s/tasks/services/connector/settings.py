@@ -150,7 +150,7 @@ def read_settings(section: Mapping[str, Any]) -> ConnectorSettings:
 
 
 def _contradiction(settings: ConnectorSettings) -> str:
-    """Return what can't work, with its key; empty: nothing."""
+    """Return the first setting that can't work, with its key, or an empty text."""
     for name, each in settings.connectors.items():
         if not each.endpoint:
             return f"connectors.{name}.endpoint: it is missing: write an address, such as {name}:8000"

@@ -33,7 +33,7 @@ _HALF: Final = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer. ``body`` is an object or a list; None: there is none, and ``flaw`` says why, as the end of a sentence.
+    """An answer. ``body`` is an object or a list, or None; then ``flaw`` gives the reason, as the end of a sentence.
 
     ``text`` is what was sent. ``retry_after``: the seconds that the service asks to wait.
     """
@@ -84,7 +84,7 @@ def _read_text(status: int, text: str) -> Answer:
 
 
 def id_of(config: ServiceConfig, body: object) -> str:
-    """Return the id of the job that an answer is about; empty: it has none, or one that can't be one."""
+    """Return the id of the job that an answer is about; empty if the answer has no valid id."""
     found = next(filter(None, (word_of(path.first(mapping(body))) for path in config.job_id.path)), "")
     return found if len(found) <= ID_LONGEST and found.isprintable() else ""
 
@@ -97,13 +97,13 @@ def another(config: ServiceConfig, body: object, document: Mapping[str, Any]) ->
 
 
 def is_ours(config: ServiceConfig, body: object, document: Mapping[str, Any]) -> bool:
-    """Whether an item of a list is about the task's job: something says so, and nothing says otherwise."""
+    """Whether an item of a list is the task's job: it has one of the job's signs, and all signs that it has match."""
     signs = list(_signs(config, body, document))
     return bool(signs) and all(found == right for _, found, right in signs)
 
 
 def state_of(config: ServiceConfig, body: object) -> str:
-    """Return the state in an answer; empty: it has none."""
+    """Return the state in an answer, or an empty text."""
     return word_of(config.state.first(mapping(body)))
 
 

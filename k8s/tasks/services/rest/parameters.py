@@ -73,7 +73,7 @@ def document_of(task: TaskContext, key: str, **more: Any) -> JSON:
 
 
 def own_address(config: ServiceConfig, document: JSON) -> str:
-    """Return the address that the task itself names; empty: none. Raises ``TaskSpecError`` for another text."""
+    """Return the address that the task names, or an empty text. Raises ``TaskSpecError`` if it is no address."""
     found = None if config.task_url is None else config.task_url.first(document)
     if found is None:
         return ""

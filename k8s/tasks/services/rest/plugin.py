@@ -36,7 +36,7 @@ from .service_config import ID, REASON, SECRETS, URL, Answers, Rate, Request, Se
 UNREADABLE: Final = 502
 """The status of an answer that makes no sense: what a gateway would answer in its place."""
 REFUSED: Final = 400
-"""The status of an answer that the description calls a refusal, whatever its own."""
+"""The status shown for an answer that the description calls a refusal. It replaces the answer's own status."""
 SHOWN: Final = 200
 """Characters of an address that a sentence repeats."""
 _HIDDEN: Final = "***"
@@ -59,7 +59,6 @@ class RestPlugin:
     """Runs the jobs of one service. What it keeps of an answer is its meaning, a ``PhaseInfo``."""
 
     def __init__(self, config: ServiceConfig, setup: PluginSetup) -> None:
-        """Prepare; nothing is sent yet."""
         self.config = config
         self._setup = setup
         self._timeout = aiohttp.ClientTimeout(total=config.timeout.total_seconds())
@@ -82,7 +81,7 @@ class RestPlugin:
         """Return the server that the task names, or where its job is; empty: the platform's own."""
         base = str(meta[URL]) if meta is not None else own_address(self.config, document_of(task, ""))
         found = yarl.URL(base).origin() if base else None
-        with suppress(UnknownAddressError):
+        with suppress(UnknownAddressError):  # the platform has no server of its own
             if found == yarl.URL(self._platforms()).origin():
                 return ""
         return "" if found is None else str(found)
@@ -127,7 +126,7 @@ class RestPlugin:
     # -- one job ---------
 
     async def _look_up(self, call: _Call) -> Created | None:
-        """Return the job of this task; None: there is none."""
+        """Look for the job of this task at the service."""
         find = self.config.find
         answer = await self._ask(call, find or self.config.get)
         if answer.is_gone:
@@ -198,7 +197,7 @@ class RestPlugin:
     def _where(self, meta: Any, document: JSON) -> str:
         """Return the address of a job. Raises ``UnknownAddressError`` for one that no task could have now.
 
-        Who may write the status of a Task names any address there, and we reach more than he does.
+        A user who may write the status of a Task can name any address there, and the manager reaches more than he does.
         """
         base = text(mapping(meta).get(URL))
         listed = bool(self._settings().get("allowedhosts"))  # then the session reaches those alone

@@ -22,7 +22,7 @@ from backoff_ctrl.k8s.kube.operators.sections import Duration, Section
 from .templates import Template, root_of, texts_in
 
 ID_LONGEST: Final = 1_000
-"""Characters of a job's id: a longer one is none."""
+"""The most characters of a job's id. A longer text does not count as an id."""
 ANSWER_MAX: Final = 4 * 1024 * 1024
 """The most bytes of an answer, unless the description says otherwise."""
 CUSTOM: Final = "custom"
@@ -95,8 +95,8 @@ class Request(Section):
 class Create(Request):
     """The request that creates a job.
 
-    ``exists``: answers that say that the job exists already; ``refused``: those that say that the request is wrong,
-    whatever their status. ``shows-state``: a good answer has the job's state.
+    ``exists``: answers by which the job exists already; ``refused``: those by which the request is wrong, with any
+    status. ``shows-state``: a good answer has the job's state.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
@@ -200,7 +200,7 @@ class ServiceConfig(Described):
         if not self.gone.phase.is_terminal:
             raise ValueError("gone: a job that its service does not know has ended: choose Success or a failure")
         if self.find is not None and self.find.items is not None and not self.ours and self.job_id.given is None:
-            raise ValueError("find.items: nothing says which of the jobs is the task's: add ours")
+            raise ValueError("find.items: no key tells the task's job from the others: add ours")
         for where, paths, known in self._paths():
             for path in paths:
                 self._check(where, path, known)

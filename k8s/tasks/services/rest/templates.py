@@ -21,7 +21,7 @@ _NOTHING: Final = object()
 
 
 def filled(template: Any, document: Mapping[str, Any]) -> Any:
-    """Return JSON with the values put in; None if nothing of it is found."""
+    """Return JSON with the values put in; None if the document has no value for it."""
     found = _filled(template, document)
     return None if found is _NOTHING else found
 

@@ -16,6 +16,6 @@ reads and writes below the rates that the platform sets, and slows down when a s
 may choose the server, each is paced by itself (``origins``), and namespaces take turns, so that one tenant's makes no
 task of others wait.
 
-``settings`` has the keys, defaults and ranges, which are Flyte's. Nothing here knows a Kubernetes object: that is the
-other manager's, and import-linter keeps the two apart.
+``settings`` has the keys, defaults and ranges, which are Flyte's. This package knows no Kubernetes objects: they belong
+to the other manager, and import-linter keeps the two apart.
 """

@@ -38,9 +38,9 @@ class Deletion:
         ending: Ending,
         wake: Callable[[Key], object],
     ) -> None:
-        """Begin. ``ending`` is told of tries that fail; ``wake`` is called with the key when there is news."""
+        """Begin to delete. ``ending`` counts the tries that fail; ``wake`` is called with the key at each change."""
         self.done = False
-        self.said = "its job is being deleted"
+        self.reason = "its job is being deleted"
         self._service = service
         self._key = key
         self._context = context
@@ -58,7 +58,7 @@ class Deletion:
                 self.done = True
                 break
             self._ending.failed(error)
-            self.said = f"its job can't be deleted now: {error}; it is tried again"
+            self.reason = f"its job can't be deleted now: {error}; it is tried again"
             if between.failures + 1 == LOGGED_AFTER:
                 said = printable(str(error))  # it may be the service's text
                 log.warning("plugin %s: a job can't be deleted: %s; it is tried again", self._service.id, said)

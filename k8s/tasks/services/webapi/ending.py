@@ -4,7 +4,7 @@ A job is given up when another try is hopeless, since its Secret is lost or its 
 which the service did not end it. Then its task ends, and says what may still run. The time runs from the first time
 that the end was asked for, which is stored: a restart does not begin it anew. But each process tries for a minute at
 least, since the service may have been away together with the process before. So a manager that never lives for a
-minute lets nothing go.
+minute never gives up a job.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Ending:
 
 
 def is_hopeless(error: Exception) -> bool:
-    """Say whether the same try would fail again and again."""
+    """Return whether the same try would fail again and again."""
     if isinstance(error, RemoteError):
         status = error.status
         return status == NOT_IMPLEMENTED or (300 <= status < 500 and status not in CHANGES)

@@ -12,7 +12,7 @@ from aiohttp.abc import ResolveResult
 
 
 def is_allowed(allowed: Sequence[str], host: str, port: int | None) -> bool:
-    """Say whether a host may be reached. An entry is a pattern, ``*.example.com``, perhaps with a port behind a colon.
+    """Return whether a host may be reached. An entry is a pattern, ``*.example.com``, perhaps with a colon and a port.
 
     Without entries any host may be, but a link-local address; that has to be listed as it is.
     """
@@ -23,7 +23,7 @@ def is_allowed(allowed: Sequence[str], host: str, port: int | None) -> bool:
 
 
 def is_link_local(host: str) -> bool:
-    """Say whether a host is written as a link-local address, such as 169.254.169.254."""
+    """Return whether a host is written as a link-local address, such as 169.254.169.254."""
     try:
         address = ip_address(host.strip("[]").partition("%")[0])
     except ValueError:
@@ -33,7 +33,7 @@ def is_link_local(host: str) -> bool:
 
 
 class Resolver(aiohttp.ThreadedResolver):
-    """Finds no link-local address under any name: who may name a host may have it point anywhere."""
+    """Finds no link-local address under any name: a user who names a host may have it point anywhere."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET

@@ -44,7 +44,7 @@ class Launch:
         self.end: PhaseInfo | None = None
         self.ready = False
         """Whether it will be sent as soon as that is stored."""
-        self.said = "its turn to be sent has not come yet"
+        self.reason = "its turn to be sent has not come yet"
         self.doubt = resumes
         """Whether a job may exist although there is no answer."""
         self._service = service
@@ -79,10 +79,10 @@ class Launch:
         self._task.cancel()
 
     async def give_up(self, ending: Ending) -> bool:
-        """Create nothing more: its attempt is aborted. Say whether it is over; until then, call it again at news.
+        """Stop creating, since the attempt is aborted. Return whether the launch has ended; if not, call again at news.
 
-        A call that was made is answered first. If a job may exist, the launch goes on until that is known, and
-        ``ending`` is told of tries that fail.
+        A call under way is answered first. If a job may exist, the launch goes on until that is known; ``ending``
+        counts the tries that fail.
         """
         self._unwanted = ending
         if self._service.is_sync or not (self.doubt or self._calling):
@@ -114,7 +114,7 @@ class Launch:
                 if judged.failure is not None:
                     await self._fail(judged.failure)
                     return
-                self.said = f"{judged.said}; it is tried again"
+                self.reason = f"{judged.reason}; it is tried again"
                 self._wake(self._key)
                 await between.after_failure()
         except asyncio.CancelledError:
@@ -136,7 +136,7 @@ class Launch:
         slot = await origin.pacer.enter(Access.WRITE)
         try:
             self.ready = True
-            self.said = "its call is being made" if self._service.is_sync else "its job is being created"
+            self.reason = "its call is being made" if self._service.is_sync else "its job is being created"
             self._wake(self._key)
             await self._stored.wait()
         except BaseException:
@@ -151,17 +151,17 @@ class Launch:
             service.adopt_room(self._key, namespace)
             return
         if not service.take_room_now(self._key, namespace):
-            before, size = self.said, service.settings.caching.size
-            self.said = (
+            before, size = self.reason, service.settings.caching.size
+            self.reason = (
                 f"waits for another job to end: {size} may be followed (plugins.{service.id}.caching.size), "
                 "and a namespace has at most as many of them as it leaves free"
             )
             self._wake(self._key)
             await service.take_room(self._key, namespace)
-            self.said = before
+            self.reason = before
 
     async def _send(self, slot: Slot) -> Judged | None:
-        """Send it once. Return what an error means; None: there was none."""
+        """Send the create once. Return what an error means; None after a success."""
         if not self._may_create():
             slot.end(used=False)
             return Judged("another manager may have the store now")
@@ -213,13 +213,13 @@ class Launch:
         return hidden_in(self._context, said)
 
     async def _is_settled(self) -> bool:
-        """Say whether it is over, although it is unknown whether a job exists: it was found, or can't be repeated."""
+        """Return whether it is over, although its create had no answer: the job was found, or can't be repeated."""
         plugin, service = self._service.plugin, self._service
         if isinstance(plugin, Finds):
             return await self._found(plugin)
         if service.own.idempotent:
             return False
-        self.end = in_doubt(service.id, f"a create was sent and not answered ({self.said})")
+        self.end = in_doubt(service.id, f"a create was sent and not answered ({self.reason})")
         return True
 
     def _failed(self, error: Exception) -> None:
@@ -244,6 +244,6 @@ class Launch:
                 self.doubt = False
                 return self.created is not None
             self._failed(error)
-            self.said = f"whether its job exists can't be looked up now: {error}; it is tried again"
+            self.reason = f"whether its job exists can't be looked up now: {error}; it is tried again"
             self._wake(self._key)
             await between.after_failure()

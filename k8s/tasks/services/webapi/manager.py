@@ -83,7 +83,7 @@ def _utc_now() -> datetime:
 
 
 class WebManager:
-    """See the module. An async context manager, for the time of one lease; everything happens on its event loop."""
+    """Runs the attempts of web API plugins. An async context manager for the time of one lease, on its event loop."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class WebManager:
         now: Callable[[], datetime] = _utc_now,
         patience: Patience = Patience(),  # noqa: B008 - it can't be changed
     ) -> None:
-        """Prepare; nothing is opened yet. ``find`` returns the entry of a plugin, as the settings are now."""
+        """Prepare without opening a plugin. ``find`` returns the entry of a plugin by the present settings."""
         self.counts = WebCounts()
         self._find = find
         self._setup = setup
@@ -107,7 +107,7 @@ class WebManager:
         self._endings: dict[Key, Ending] = {}
 
     async def __aenter__(self) -> Self:
-        """Count the tokens that the store shows, so that none is given away twice."""
+        """Count the tokens that the store shows, before the pools grant others."""
         self._loop = asyncio.get_running_loop()
         self._stack = AsyncExitStack()
         self._cluster: ClusterSession | None = None
@@ -207,7 +207,7 @@ class WebManager:
         return replace(self._said(task, known, aborted(f"aborted; {left}")), left=left)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Do nothing: a job that may have appeared after an abort can't be found, or was found by the abort."""
+        """Return at once: the abort has found a job that appeared late, or such a job can't be found at all."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> str:
         """Delete what a failed attempt may still hold, and give its token back. Raises while that is not done.
@@ -243,7 +243,7 @@ class WebManager:
                 await asyncio.wait({deletion.task}, timeout=FINALIZE_SECONDS)
             if info.phase.is_terminal or (deletion is not None and deletion.done):
                 return ""
-            said = info.reason if deletion is None else deletion.said
+            said = info.reason if deletion is None else deletion.reason
         if not ending.is_given_up:
             raise RuntimeError(said)
         return self._left(task, known, ending)
@@ -282,7 +282,7 @@ class WebManager:
         if launch.ready:
             self._again(task)
             known = replace(known, stage=Stage.CREATE_REQUESTED)
-        return known, queued(launch.said)
+        return known, queued(launch.reason)
 
     def _requested(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Have the create sent, and take its outcome."""
@@ -309,7 +309,7 @@ class WebManager:
             return known, launch.end
         if launch.over:  # it was stopped
             del self._launches[key]
-        return known, queued(launch.said)
+        return known, queued(launch.reason)
 
     def _created(self, task: TaskContext, service: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
         """Report what the job was last read as."""
@@ -351,7 +351,7 @@ class WebManager:
                 return known, info
         deletion = self._deletion(task, service, known.meta, reason)
         if not deletion.done:
-            return known, not_ready(f"the abort continues: {deletion.said}")
+            return known, not_ready(f"the abort continues: {deletion.reason}")
         return known, aborted("aborted: its job was deleted")
 
     async def _launch_ended(
@@ -370,7 +370,7 @@ class WebManager:
             return known, aborted(f"aborted{said}")
         launch = self._launch(task, service, resumes=sent)
         if not await launch.give_up(self._endings[key]):
-            return known, known.holding(f"the abort continues: {launch.said}")
+            return known, known.holding(f"the abort continues: {launch.reason}")
         del self._launches[key]
         if launch.created is not None:
             return replace(known, stage=Stage.RESOURCES_CREATED, meta=launch.created.meta), None
@@ -407,7 +407,7 @@ class WebManager:
         return service
 
     def _without_plugin(self, known: WebState, error: Exception) -> tuple[WebState, PhaseInfo]:
-        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives: nothing is lost meanwhile
+        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives on at the service
             return known, known.holding(f"{error}; it is tried again")
         if isinstance(error, LoadError):
             return known, system_failure(PLUGIN_FAILED, str(error))

@@ -27,7 +27,7 @@ OF_NAMESPACE: Final = 64
 BEYOND: Final = "beyond "
 """The name of that one, before its namespace: no server's, since it has no scheme."""
 IDLE_MAX: Final = 1024
-"""Servers in all from which on those that nobody uses are forgotten."""
+"""Above this number of servers, those without jobs and callers are forgotten."""
 
 
 class Origin:
@@ -75,7 +75,7 @@ class Origins:
         return servers[name]
 
     def begin(self) -> None:
-        """Adopt the limits of a plugin of which nothing has been asked yet."""
+        """Adopt the limits of a plugin before its first call."""
         self._rates.begin(self._settings().read, self._settings().write)
 
     def change(self) -> None:
@@ -120,7 +120,7 @@ class Origins:
 
 
 def has_room(places: Places, path: Path, most: int) -> bool:
-    """Say whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
+    """Return whether one more place may be taken on a path, or a part of it, where there are so ``most`` in all."""
     taken = places.taken
     if not path:
         return taken[path] < max(most, OF_ALL_NAMED)

@@ -37,7 +37,7 @@ _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
 
 
 class PluginBugError(Exception):
-    """A plugin raised something that it may not raise."""
+    """A plugin raised an exception outside its protocol."""
 
     def __init__(
         self, plugin: str, method: str, error: BaseException, hide: Callable[[str], str] = lambda said: said
@@ -51,7 +51,7 @@ class HostRefusedError(Exception):
 
 
 def is_network_fault(error: BaseException) -> bool:
-    """Say whether the service could not be reached, or has not answered in time."""
+    """Return whether the service could not be reached, or has not answered in time."""
     return isinstance(error, aiohttp.ClientError | OSError | TimeoutError)
 
 
@@ -59,10 +59,10 @@ def is_network_fault(error: BaseException) -> bool:
 class Judged:
     """What an error of a create means. ``failure``: the end of the attempt; None: the create is tried again.
 
-    ``sent``: a job may exist all the same. ``said`` is a sentence for people.
+    ``sent``: a job may exist all the same. ``reason`` is a sentence for people.
     """
 
-    said: str
+    reason: str
     failure: PhaseInfo | None = None
     sent: bool = False
 
@@ -105,10 +105,10 @@ def _characters(said: str) -> str:
 
 
 def flaw_of_answer(said: object) -> str:
-    """Return what is wrong with what a plugin makes of an answer of its service; empty: nothing."""
+    """Return the flaw of the PhaseInfo that a plugin makes of its service's answer; empty if it is sound."""
     try:
         return flaw_of(said)
-    except Exception as wrong:  # noqa: BLE001 - of whatever it returned
+    except Exception as wrong:  # noqa: BLE001 - a plugin may return any object
         return f"it returned a PhaseInfo that can't be read: {wrong}"
 
 

@@ -33,7 +33,7 @@ NAMED: Final[Path] = ("named",)
 OF_ALL_NAMED: Final = 2
 """They have at most one of so many parts of what a plugin may do."""
 OF_ONE: Final = 4
-"""One of them has at most one of so many parts, whatever number of namespaces names it."""
+"""One of them has at most one of so many parts, however many namespaces name it."""
 PAUSE_FIRST: Final = 1.0
 PAUSE_LONGEST: Final = 30.0
 """Seconds between two tries of a create or delete, the first and the longest."""
@@ -102,7 +102,7 @@ class Rates:
         self.begin(read, write)
 
     def begin(self, read: RateLimit, write: RateLimit) -> None:
-        """Adopt the limits of a plugin of which nothing has been asked yet, with full buckets."""
+        """Adopt the limits of a plugin before its first call: its buckets are full."""
         self._limits = {Access.READ: read, Access.WRITE: write}
         self._whole, self._named = Buckets(self._limits), Buckets(self._limits, OF_ALL_NAMED)
 
@@ -183,7 +183,7 @@ class Slot:
         self._over = False
 
     def end(self, error: BaseException | None = None, *, used: bool = True) -> None:
-        """Say how the call ended; ``used`` False: it was not made. A second call does nothing."""
+        """Report how the call ended; ``used`` False: it was never made. A second report is ignored."""
         if not self._over:
             self._over = True
             self._pacer.ended(self._begun, error, used=used)
@@ -201,11 +201,11 @@ class Pacer:
         self._clock = asyncio.get_running_loop().time
         self._shut_out = 0
         self.overloads = 0
-        """Answers of the service that said it is overloaded."""
+        """Answers by which the service is overloaded."""
         rates.add(path, self)
 
     def is_used(self) -> bool:
-        """Say whether a call is under way, waits, or has to wait."""
+        """Return whether a call is under way, waits, or has to wait."""
         shut = self._shut_out > 0 or self._window.not_before > self._clock()
         return shut or self._window.in_flight > 0 or any(each.waits(*self._path) for each in self._rates.lines.values())
 

@@ -2,17 +2,16 @@
 
 A pool is a quota that is kept here. All pools of a process have one ledger, beside that of the API server. In it a pool
 is a namespace, such as ``pool.connector``: no Kubernetes namespace has a dot. Its quota ``pool`` counts ``tokens`` in
-all, ``tokens.project/NAME`` and ``tokens.namespace/NAME``; a name is listed while somebody there has or wants a token.
+all, ``tokens.project/NAME`` and ``tokens.namespace/NAME``; a name is listed while a task there has or wants a token.
 An attempt that needs a token is a create of one ``tokens``, and the server that it is sent to is the pool itself. So
 the line is the engine's, as for every create: priority and aging, place and estimate, bounded overtaking, status,
 metrics, and what operators do.
 
-Pools are not stored. An attempt has its token from the grant until it is released, and the code that starts a manager
-says with ``adopt`` which attempts of the store have theirs, before anybody is granted one. So none is lost or left
-over.
+Pools are not stored. An attempt has its token from the grant until its release. Before the first grant, a manager that
+starts reports with ``adopt`` which attempts of the store have tokens. So tokens are neither lost nor left over.
 
-The pool counts for itself what it grants, and refuses beyond its limits whatever the engine says: a new engine, after
-an internal error, or one that did not know of a lower limit yet.
+The pool counts its grants itself, and refuses beyond its limits even what the engine admits. The engine may be a new
+one, after an internal error, or not know a lower limit yet.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ GRANTED: Final = Answer(201, {}, b"")
 class PoolLimits:
     """The tokens of a pool in all, and the most that one project and one namespace may have; None: no limit of that.
 
-    ``total`` 0 pauses the pool. Lower limits take no token away: none is granted until there is room.
+    ``total`` 0 pauses the pool. Lower limits take no token away: grants pause until there is room.
     """
 
     total: int
@@ -69,7 +68,7 @@ class PoolLimits:
     namespace: int | None = None
 
     def of(self, resource: str) -> int | None:
-        """Return the limit of a resource of the quota; None: it has none."""
+        """Return the limit of a resource of the quota; None: no limit."""
         if resource == TOKENS:
             return self.total
         return self.project if resource.startswith(PROJECT) else self.namespace
@@ -88,7 +87,7 @@ class TokenWait:
         self.has = False
         """Whether it has its token."""
         self.failure = ""
-        """Why it will get none: it waited as long as the task allows. Empty: it has one, or waits."""
+        """Why it gets no token: it waited as long as the task allows. Empty: it has its token, or waits."""
         self.create: Create | None = None
         self.told: Callable[[], object] | None = None
 
@@ -115,7 +114,7 @@ class TokenWait:
         return GRANTED
 
     def look_up(self, name: str) -> Answer:
-        """Say that it has no token yet: a refused create asks, since the refusal may hide a 409."""
+        """Report that it has no token yet: a refused create asks, since the refusal may hide a 409."""
         return status_answer(404, "NotFound", f'{TOKENS} "{name}" not found', {"name": name, "kind": TOKENS})
 
 
@@ -162,7 +161,7 @@ class _Pool:
         return found
 
     def tell(self) -> None:
-        """Report the quota to the engine: whoever fits now is granted before this returns."""
+        """Report the quota to the engine. All waiters that fit have their tokens before this returns."""
         limits = self.limits
         if limits is None:
             return
@@ -184,7 +183,7 @@ class Pools:
         self._hide = show_beside(self.ledger, SERVER)
 
     def adopt(self, plugin: str, pool: str, key: Key, about: TaskMetadata) -> None:
-        """Count a token that the store shows, before anybody is granted one. A second call does nothing."""
+        """Count a token that the store shows, before the first grant. A second call for the same key is ignored."""
         if key in self._waits:
             return
         wait = self._waits[key] = TokenWait(self._pool(plugin, pool), key, about)
@@ -226,7 +225,7 @@ class Pools:
         return None if wait is None or wait.create is None else wait.create.wait()
 
     def release(self, key: Key) -> None:
-        """Give a token back, or leave the line. A second call does nothing."""
+        """Give a token back, or leave the line. A second call is ignored."""
         wait = self._waits.pop(key, None)
         if wait is not None:
             self._stop([wait])
@@ -271,7 +270,7 @@ class Pools:
 
     def _ended(self, wait: TokenWait, create: Create) -> None:
         if wait.create is not create:
-            return  # stopped: nobody waits for it any more
+            return  # stopped: its attempt has left the line
         if not wait.has and isinstance(create.error, WaitedTooLong):
             wait.failure = str(create.error)
             wait.pool.leave(wait.resources, used=False)
@@ -287,7 +286,7 @@ class Pools:
             wait.told = None
 
     def _stop(self, waits: list[TokenWait]) -> None:
-        """Take these out of the line in one step, so that none of them is granted a token because another has left."""
+        """Take these out of the line in one step. One by one, the room of the first would be granted to the next."""
         ends: list[tuple[Create, BaseException]] = []
         for wait in waits:
             create, wait.create, wait.told = wait.create, None, None
@@ -306,5 +305,5 @@ def resources_of(about: TaskMetadata) -> tuple[str, ...]:
 
 
 def exact(policy: Policy) -> Policy:
-    """Return a policy for a server that is never behind: the pool, in this process. Whoever waits, waits as long."""
+    """Return the policy for a server without delay, in this process: no settling, and no limit on waiting."""
     return replace(policy, settle_time=0.0, settle_max=0.0, scan_max=ROWS_MAX, waiters_max=WAITERS_MAX, wait_max=YEAR)

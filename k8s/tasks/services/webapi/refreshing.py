@@ -2,8 +2,8 @@
 
 Each job has a time when it is due. One dispatcher takes the job that is due first, waits until the service may be asked
 (``pacing``), and has it read by one of ``workers``. A read that fails delays that job alone: it is due again after a
-pause that grows, up to the resync interval. Where there are more jobs than the rate limit lets through in an interval,
-all of them are due, and the order is that of their last reads: none starves.
+pause that grows, up to the resync interval. If the rate limit is too low for all jobs of an
+interval, the job whose last read is oldest goes first: no job starves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEVER: Final = float("-inf")
 
 
 class NetworkFaultError(Exception):
-    """The service can't be reached now. Such a read proves nothing, and does not count as a failure."""
+    """The service can't be reached now. Such a read does not count as a failure of the job."""
 
 
 @dataclass(slots=True)

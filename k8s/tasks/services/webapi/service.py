@@ -1,7 +1,7 @@
 """One loaded plugin with what belongs to its service: settings, session, pacing, the jobs that are followed.
 
-All calls of a plugin go through here: a call has a time limit, and an exception that is none of the plugin's words is a
-bug of the plugin, which is counted and logged with its name.
+All calls of a plugin go through here. Each has a time limit. An exception outside the plugin's protocol is a bug of
+the plugin: it is counted, and logged with the plugin's name.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Scope:
 
 
 class Service:
-    """See the module. On one event loop."""
+    """A loaded plugin with its service. On one event loop."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class Service:
         self.origins.begin()
 
     def follow_entry(self, entry: WebPluginEntry) -> None:
-        """Load the plugin anew if what it is made of has changed. One that can't be loaded changes nothing."""
+        """Load the plugin anew if its source has changed. If that fails, the old one goes on."""
         before, self._entry = self._entry, entry
         if entry.made_of == before.made_of:
             return
@@ -164,7 +164,7 @@ class Service:
     # -- jobs ---------
 
     def origin(self, task: TaskContext, meta: Any = None) -> Origin:
-        """Return the server that a task is sent to, or where its job is; what can't be told is the platform's own."""
+        """Return the server that a task is sent to, or where its job is; by default the platform's own."""
         plugin = self.plugin
         if not isinstance(plugin, HasOrigins):
             return self.origins.own
@@ -192,15 +192,15 @@ class Service:
         await self.origins.seats.take(key, *origin.path)
 
     def free_seat(self, key: Key) -> None:
-        """Say that the outcome of a create is stored. A second call does nothing."""
+        """Free the seat of a create whose outcome is stored. A second call is ignored."""
         self.origins.seats.free(key)
 
     def seated_beside(self, keys: Container[Key]) -> bool:
-        """Say whether anybody but these has a seat: its create has an outcome, which is not stored yet."""
+        """Return whether other keys than these have a seat: the outcome of such a create is not stored yet."""
         return self.origins.seats.taken_beside(keys)
 
     def take_room_now(self, key: Key, namespace: str) -> bool:
-        """Say whether this job may be followed now; then it has its room."""
+        """Return whether this job may be followed now; then it has its room."""
         return self._room.take_now(key, namespace)
 
     async def take_room(self, key: Key, namespace: str) -> None:
@@ -208,7 +208,7 @@ class Service:
         await self._room.take(key, namespace)
 
     def adopt_room(self, key: Key, namespace: str) -> None:
-        """Count a job that exists, or may: it is followed whatever number of others is."""
+        """Count a job that exists, or may exist. It is followed even above the limit."""
         self._room.adopt(key, namespace)
 
     def _has_room(self, places: Places, path: Path) -> bool:
@@ -225,9 +225,9 @@ class Service:
     # -- settings ---------
 
     def follow_settings(self) -> bool:
-        """Adopt settings that have changed, and say whether any have.
+        """Adopt changed settings; return whether there were any.
 
-        Those that can't be used change nothing, and are logged once.
+        Wrong settings are logged once, and the old ones stay in force.
         """
         if self._section() == self._written:
             return False
@@ -322,7 +322,7 @@ class Service:
         return PoolLimits(self.settings.pools[pool], self.settings.project, self.settings.namespace)
 
     def requirements(self, task: TaskContext) -> ResourceRequirements | None:
-        """Return the pool in which a task needs a token; None: it needs none. Raises ``PluginBugError``."""
+        """Return the pool in which a task needs a token; None: no token needed. Raises ``PluginBugError``."""
         ask = getattr(self.plugin, "resource_requirements", None)
         if ask is None or not self.settings.pools:
             return None

@@ -60,7 +60,7 @@ class Limiter(Section):
     """How many of them may follow each other at once."""
 
     def over(self, own: RateLimit) -> RateLimit:
-        """Return this limit, with the plugin's own where nothing is set."""
+        """Return this limit; the plugin's own fills in what is not set."""
         return RateLimit(own.qps if self.qps is None else self.qps, own.burst if self.burst is None else self.burst)
 
 

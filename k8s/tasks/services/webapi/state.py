@@ -1,7 +1,7 @@
 """What the web manager keeps of an attempt between two steps, and the table of its stages. Pure.
 
 Each stage is stored before the next one begins. ``CREATE_REQUESTED`` is stored right before the create is sent: an
-attempt that is found in it after a kill may have a job at its service, or none.
+attempt found in this stage after a kill may or may not have a job at its service.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ NEXT: Final[Mapping[Stage, Mapping[str, Stage]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebState(Reported):
-    """One attempt. ``plugin`` is the id of the plugin that runs it, ``pool`` the pool of its token; empty: it has none.
+    """One attempt. ``plugin`` is the id of the plugin that runs it, ``pool`` the pool of its token, or empty.
 
-    ``meta`` identifies the job at its service; None: none is known.
+    ``meta`` identifies the job at its service, if one is known.
     """
 
     stage: Stage = Stage.NOT_STARTED

@@ -50,7 +50,7 @@ async def test_it_runs_once_more_with_another_pod_and_all_its_retries(kind: Api,
         assert phases[-1] == "Success"
 
 
-async def test_a_raise_counts_though_nobody_led_and_one_before_the_end_counts_after_it(
+async def test_a_raise_counts_without_a_leader_and_one_before_the_end_counts_after_it(
     kind: Api, namespace: str
 ) -> None:
     async with managed(kind.server, namespace, Registry([PODS])):

@@ -1,4 +1,4 @@
-"""The commands about tasks, on those in the cluster, of somebody who has rights in one namespace, as most have."""
+"""The commands about tasks in the cluster, for a user with rights in one namespace, as most have."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Person:
 
 @pytest.mark.only_kubernetes("the sandbox lets everybody do everything")
 async def test_rights_in_one_namespace_are_enough(kind: Api, namespace: str, tmp_path: Path) -> None:
-    """For all of the commands: none lists the tasks of other namespaces unasked."""
+    """For all of the commands: they list the tasks of other namespaces only if asked."""
     async with Api(kind.server, "admin") as admin:
         subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "nobody"}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "tasks"}
@@ -74,7 +74,7 @@ async def test_rights_in_one_namespace_are_enough(kind: Api, namespace: str, tmp
         assert "Success" in await me.there("show", "nap")
         await me.there("signal", "go")
         await kind.until(path(namespace, "go"), lambda found: found["status"].get("endedAt"))
-        assert "nothing is unfinished" in await me.there("run")
+        assert "all tasks have ended" in await me.there("run")
         assert "has ended: Success" in await me.there("abort", "go")
         await me.there("delete", "nap")
     served = ServedTasks(

@@ -28,7 +28,7 @@ async def ended(api: Api, namespace: str) -> Counter[str]:
     return Counter(each["status"]["phase"] for each in over)
 
 
-async def test_nothing_is_doubled_or_lost(kind: Api, namespace: str) -> None:
+async def test_no_task_is_doubled_or_lost(kind: Api, namespace: str) -> None:
     """The quota holds ten pods; half of the tasks need another one."""
     hard = {"pods": "10"}
     quota = f"/api/v1/namespaces/{namespace}/resourcequotas"

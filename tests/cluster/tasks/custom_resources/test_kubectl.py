@@ -126,6 +126,6 @@ async def test_what_was_applied_does_not_change(kind: Api, namespace: str) -> No
 
 
 async def test_the_definition_is_applied_again_unchanged(kind: Api, namespace: str) -> None:
-    """What the server stores is what was written: it fills nothing in, and drops nothing."""
+    """The server stores what was written: it adds no field, and drops no field."""
     stored = (await kind.get(f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{NAME}")).json["spec"]
     assert stored["versions"] == definition()["spec"]["versions"]

@@ -76,7 +76,7 @@ def refusing(service: JobsService, status: int) -> None:
 
 @pytest.mark.only_kubernetes("the sandbox empties a namespace at once")
 @pytest.mark.parametrize("trouble", ["secret", "405", "500"])
-async def test_a_namespace_goes_whatever_the_service_says(kind: Api, namespace: str, trouble: str) -> None:
+async def test_a_namespace_goes_though_the_service_refuses(kind: Api, namespace: str, trouble: str) -> None:
     service = JobsService()
     async with service.running() as url, managed(kind.server, namespace, url):
         secret = await running(kind, namespace)

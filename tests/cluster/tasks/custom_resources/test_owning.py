@@ -1,4 +1,4 @@
-"""A Task owns its object: who deletes the one ends the other, and nothing is left that nobody would take away."""
+"""A Task owns its object: a delete of the one ends the other, and no object is left over."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def gone(api: Api, *paths: str) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_deleting_a_task_ends_its_pod_and_leaves_nothing(kind: Api, namespace: str) -> None:
+async def test_deleting_a_task_ends_its_pod(kind: Api, namespace: str) -> None:
     """Both have our finalizer, the pod names its owner; its labels are what people look for."""
     async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
         created = made(await kind.post(path(namespace), task("train", project="vision", domain="x" * 80)))
@@ -58,8 +58,8 @@ async def test_deleting_a_task_ends_its_pod_and_leaves_nothing(kind: Api, namesp
         await gone(kind, path(namespace, "train"), f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}")
 
 
-async def test_who_wants_no_owner_gets_none(kind: Api, namespace: str) -> None:
-    """As the settings say. The finalizer of the Task sees to it that its pod is ended all the same."""
+async def test_a_setting_leaves_the_pod_without_an_owner(kind: Api, namespace: str) -> None:
+    """As the settings say. The Task's own finalizer still ends its pod."""
     async with managed(kind.server, namespace, BOTH, disable_inject_owner_references=True):
         made(await kind.post(path(namespace), task("train")))
         pod = await pod_of(kind, namespace, "train")
@@ -118,7 +118,7 @@ async def test_a_task_without_its_plugin_is_let_go(
         made(await kind.patch(f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}", UNHELD, MERGE))
 
 
-async def test_a_task_that_can_not_be_read_any_more_leaves_nothing(kind: Api, namespace: str) -> None:
+async def test_a_task_that_can_not_be_read_any_more_fails_and_its_pod_ends(kind: Api, namespace: str) -> None:
     """Such as one of a newer version: it has failed, and its pod is ended, not left behind with a finalizer."""
     async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
         made(await kind.post(path(namespace), task("train")))
@@ -133,8 +133,8 @@ async def test_a_task_that_can_not_be_read_any_more_leaves_nothing(kind: Api, na
 
 
 @pytest.mark.parametrize("phase", ["Success", "RetryableFailure"])
-async def test_an_end_that_somebody_has_written_is_none(kind: Api, namespace: str, phase: str) -> None:
-    """The next manager asks what has become of the attempt: nothing is left behind, and nothing is made twice."""
+async def test_an_end_that_a_user_has_written_does_not_count(kind: Api, namespace: str, phase: str) -> None:
+    """The next manager asks what has become of the attempt: no object is left behind, and no object is made twice."""
     async with managed(kind.server, namespace, BOTH, inject_finalizer=True):
         made(await kind.post(path(namespace), task("train")))
         pod = (await pod_of(kind, namespace, "train"))["metadata"]["name"]
@@ -150,7 +150,7 @@ async def test_an_end_that_somebody_has_written_is_none(kind: Api, namespace: st
 
 
 async def test_a_task_that_is_gone_by_force_is_forgotten(kind: Api, namespace: str) -> None:
-    """Somebody takes its finalizer off: the manager ends what it has begun, and writes to nobody."""
+    """A user takes its finalizer off: the manager ends what it has begun, and writes no further status."""
     async with managed(kind.server, namespace, BOTH) as store:
         made(await kind.post(path(namespace), task("train")))
         pod = (await pod_of(kind, namespace, "train"))["metadata"]["name"]
@@ -161,7 +161,7 @@ async def test_a_task_that_is_gone_by_force_is_forgotten(kind: Api, namespace: s
 
 
 @pytest.mark.only_kubernetes("the sandbox empties a namespace at once")
-async def test_a_namespace_that_is_deleted_under_load_leaves_nothing(kind: Api, namespace: str) -> None:
+async def test_a_namespace_that_is_deleted_under_load_leaves_no_object(kind: Api, namespace: str) -> None:
     """Tasks that run, that wait for quota, that need others, and that come while it goes."""
     place = f"/api/v1/namespaces/{namespace}"
     made(await kind.post(f"{place}/resourcequotas", {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "5"}}}))

@@ -1,4 +1,4 @@
-"""Tasks that create nothing: they hold nothing, so nothing holds them; and it is kept who signalled or aborted them."""
+"""Tasks without an object: a delete removes them at once; their status keeps who signalled or aborted them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def of(type_: str, name: str, **spec: Any) -> dict[str, Any]:
     return {**task(name), "spec": {"type": type_, **spec}}
 
 
-async def test_what_creates_nothing_has_no_finalizer(kind: Api, namespace: str) -> None:
+async def test_a_task_without_an_object_has_no_finalizer(kind: Api, namespace: str) -> None:
     """It goes at once when it is deleted, and its plugin forgets it; a task of a pod is held, as ever."""
     async with managed(kind.server, namespace, registry()):
         for each in (of("signal", "go"), of("sleep", "nap", custom={"seconds": 3600}), task("train")):

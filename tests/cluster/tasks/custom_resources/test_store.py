@@ -54,7 +54,7 @@ async def test_a_status_that_was_edited_is_not_overwritten_unread(kind: Api, sto
 
 
 async def test_who_asks_for_another_run_meanwhile_keeps_the_task(kind: Api, namespace: str) -> None:
-    """Whoever deletes what has ended names the version that was read: such as the collector of old tasks."""
+    """The collector of old tasks deletes only the version that it has read."""
     configuration = configured(kind.server)
     async with ClusterStore(configuration, [namespace]) as here, ClusterSession(configuration) as session:
         ((task, _new),) = await here.create([within(namespace)()])
@@ -71,7 +71,7 @@ async def test_who_asks_for_another_run_meanwhile_keeps_the_task(kind: Api, name
 async def test_who_asks_for_another_run_meanwhile_keeps_the_finalizer(
     kind: Api, stores: Stores, namespace: str
 ) -> None:
-    """Else the object of the new run would be nobody's."""
+    """Else the object of the new run would have no owner."""
     here, _ = stores
     ((task, _new),) = await here.create([within(namespace)()])
     assert await here.hold(task.uid)
@@ -80,7 +80,9 @@ async def test_who_asks_for_another_run_meanwhile_keeps_the_finalizer(
     assert is_held((await kind.get(path(namespace, "train"))).json)
 
 
-async def test_a_full_namespace_is_told(kind: Api, stores: Stores, namespace: str) -> None:
+async def test_a_full_namespace_refuses_with_its_own_quota_of_objects(
+    kind: Api, stores: Stores, namespace: str
+) -> None:
     """By Kubernetes' own quota of objects."""
     quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
     hard = {"count/tasks.backoff-ctrl.dev": "1"}

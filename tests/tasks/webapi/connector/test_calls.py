@@ -211,7 +211,7 @@ async def test_a_connector_that_is_gone_refuses_and_is_there_again_at_once() -> 
         created = await at.plugin.create(context)
         known = at.directory
     async with bench(section(port)) as other:
-        with pytest.raises(ConnectionRefusedError, match="has not told its task types yet"):
+        with pytest.raises(ConnectionRefusedError, match="has not listed its task types yet"):
             await other.plugin.create(context)
         other.plugin._directory = known
         with pytest.raises(ConnectionRefusedError, match="does not answer"):
@@ -253,7 +253,7 @@ async def test_a_connector_behind_tls_is_trusted_by_its_authority(
     pair, scripted = make_pair(tmp_path), Scripted()
     async with served(scripted, tls=pair) as port:
         async with bench(section(port, insecure=False)) as at:
-            with pytest.raises(ConnectionError, match="has not told its task types yet"):
+            with pytest.raises(ConnectionError, match="has not listed its task types yet"):
                 await at.plugin.create(at.context(task()))
         monkeypatch.setenv("SSL_CERT_FILE", str(pair.certificate))
         async with bench(section(port, insecure=False)) as at:
@@ -286,7 +286,7 @@ async def test_a_type_that_no_connector_serves_is_the_tasks_fault_once_all_have_
                 await at.plugin.create(at.context(task("nothing")))
         both = {**section(port), "connectors": {"far": {"endpoint": f"127.0.0.1:{nobody}", "insecure": True}}}
         async with bench(both) as at:
-            with pytest.raises(ConnectionRefusedError, match=f"connector far at 127.0.0.1:{nobody} has not told"):
+            with pytest.raises(ConnectionRefusedError, match=f"connector far at 127.0.0.1:{nobody} has not listed"):
                 await at.plugin.create(at.context(task("nothing")))
 
 

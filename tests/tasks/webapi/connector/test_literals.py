@@ -108,7 +108,7 @@ def test_a_value_of_a_union_says_which_type_it_is() -> None:
         ({"enumType": {"values": ["red"]}}, "green", "inputs.x: choose from red"),
         ({"collectionType": {"simple": "INTEGER"}}, [1, "2"], r"inputs.x\[1\]: must be a whole number"),
         ({"mapValueType": {"simple": "INTEGER"}}, {"a": "b"}, r"inputs.x.a: must be a whole number"),
-        ({"unionType": {"variants": [{"simple": "INTEGER"}]}}, "a", "inputs.x: it is of none of the types"),
+        ({"unionType": {"variants": [{"simple": "INTEGER"}]}}, "a", "inputs.x: its type is not among those"),
         ({"blob": {}}, "s3://b/f", "inputs.x: a value of Flyte's type blob is written as its literal"),
         ({"blob": {}}, {"scalar": {"nothing": 1}}, "inputs.x: is not a literal of Flyte"),
     ],

@@ -23,7 +23,7 @@ WRONG: dict[str, tuple[JSON, str]] = {
         {"gett": {}},
         "here: gett: unknown key: did you mean get?; docs/how-to/describe-a-service.md explains them",
     ),
-    "no success": ({"states": {"x": {"phase": "Running"}}}, "here: states: none of them means Success"),
+    "no success": ({"states": {"x": {"phase": "Running"}}}, "here: states: no state means Success"),
     "others that end": ({"other": {"phase": "Success"}}, "here: other: an undescribed state"),
     "gone that goes on": ({"gone": {"phase": "Running"}}, "here: gone: a job that its service does not know has ended"),
     "no address": ({"url": "jobs.example.com"}, "here: url: 'jobs.example.com' is not the address of a service"),
@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[JSON, str]] = {
     "no id": ({"job-id": {}}, "here: job-id: name path, where the answer has the id, or given"),
     "a list of anybody's jobs": (
         {"find": {"path": "/", "items": "$.x"}},
-        "here: find.items: nothing says which of the jobs",
+        "here: find.items: no key tells the task's job",
     ),
     "a long time": ({"timeout": "2h"}, "here: timeout: Input should be less than or equal to"),
     "a good status that is an error": (
