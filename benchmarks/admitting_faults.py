@@ -38,8 +38,8 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     MIN_PARALLELISM,
     STAY_SUSPENDED,
     WAIT,
-    is_admitted,
     noted_at,
+    subject_of,
 )
 from tests.cluster.admitting.jobs_at_work import BATCH, Jobs, job
 from tests.cluster.control_plane.bed import Bed
@@ -260,7 +260,7 @@ class Room:
         held = [each for each in self.living if each.body["spec"].get("suspend") and is_held(each.body)]
         if held:
             seen = self._chosen.choice(held)
-            seen.again += is_admitted(seen.body)
+            seen.again += bool(subject_of(JOB, seen.body).admitted)
             await self.jobs.patch(seen.name, {"metadata": {"annotations": dict.fromkeys((STAY_SUSPENDED, ADMITTED))}})
             self.done["Jobs asked for again"] += 1
 

@@ -19,6 +19,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import aiohttp
 import urllib3
 from kubernetes import client
 
@@ -39,6 +40,8 @@ from backoff_ctrl.k8s.status.serving import Service
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.kinds.pods import container
 from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskMetadata
+from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, WAIT
 from tests.tasks.bench import Bench
 
 if TYPE_CHECKING:
@@ -53,6 +56,13 @@ SANDBOX = f"{ROOT}k8s/lab/sandbox/"
 SPEC = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]}
 POD: Any = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}, "spec": SPEC}
 HEADERS = {"Content-Type": "application/json", "X-Kubernetes-Pf-Prioritylevel-Uid": "level"}
+SUSPENDED: Any = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "spec": {"suspend": True, "template": {"spec": {**SPEC, "restartPolicy": "Never"}}},
+}
+AT_REST = 0.05
+"""Seconds without a call after which a way has ended."""
 EMPTY_LIST = b'{"kind":"ResourceQuotaList","apiVersion":"v1","metadata":{},"items":[]}'
 
 Calls = Counter[tuple[str, str]]
@@ -199,6 +209,58 @@ async def task_create() -> Calls:
             return calls
 
 
+async def job_let_in() -> tuple[Calls, Calls]:
+    """A suspended Job that comes while the quota is full, and is then let in: until it waits, and until it runs.
+
+    With what its watch reports, without the news of the quota, which are read on another thread.
+    """
+    with running_sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"pods": "0"})
+        configuration = client.Configuration(host=sandbox.url)
+        async with (
+            aiohttp.ClientSession(sandbox.url) as session,
+            Admitting(configuration, namespaces=("team",), kinds=(JOB,), events=False) as admitting,
+        ):
+            leading = asyncio.create_task(admitting.lead())
+
+            async def until(holds: Callable[[], object], calls: Calls) -> None:
+                """Wait for it, without counting the question, and then until nothing more is called."""
+                before = -1
+                while before != calls.total():
+                    sys.setprofile(None)
+                    before = calls.total() if holds() else -1
+                    sys.setprofile(counter(calls))
+                    await asyncio.sleep(AT_REST if before >= 0 else 0)
+                sys.setprofile(None)
+
+            joining, running, clock = Calls(), Calls(), asyncio.get_running_loop().time
+            for number in range(1, 5):
+                joining.clear()
+                running.clear()
+                seen = clock()  # what waits is looked at each second: begin right after that
+                await until(lambda: number == 1 or admitting._looked > seen, joining)  # noqa: B023, SLF001
+                joining.clear()
+                body = {**SUSPENDED, "metadata": {"name": f"job-{number}", "labels": {WAIT: "true"}}}
+                sys.setprofile(counter(joining))
+                await ask(session, "POST", "/apis/batch/v1/namespaces/team/jobs", body)
+                await until(lambda: any("quota" in each for each in admitting.waiting()), joining)
+                limit = {"spec": {"hard": {"pods": str(number)}}}
+                sys.setprofile(counter(running))
+                await ask(session, "PATCH", "/api/v1/namespaces/team/resourcequotas/q", limit)
+                await until(lambda: admitting.states()["running"] == number, running)  # noqa: B023
+            leading.cancel()
+        admitting.gate.ledger.close()  # its alarms would be counted in other ways
+        return joining, running
+
+
+async def ask(session: aiohttp.ClientSession, method: str, path: str, body: object) -> None:
+    """Change an object."""
+    headers = {"Content-Type": "application/json" if method == "POST" else "application/merge-patch+json"}
+    async with session.request(method, path, json=body, headers=headers) as answer:
+        assert answer.ok, await answer.text()
+
+
 async def admitting_event() -> Calls:
     """The news that a quota has room for one that waits, from the ledger until that create is handed to the transport.
 
@@ -279,6 +341,7 @@ def main() -> None:
     listed = options.parse_args().list
     logging.disable()
     whole = free_create()
+    joining, running = asyncio.run(job_let_in())
     found = {
         "free create": Counter(
             {(module, name): times for (module, name), times in whole.items() if GATED not in module}
@@ -287,6 +350,8 @@ def main() -> None:
         "free create, asyncio": asyncio.run(free_asyncio_create()),
         "create through the sidecar": asyncio.run(sidecar_create()),
         "create of a task": asyncio.run(task_create()),
+        "Job, until it waits": joining,
+        "Job, from room until it runs": running,
         "quota event that admits a create": asyncio.run(admitting_event()),
         "request for the status of a gate": status_request(),
     }

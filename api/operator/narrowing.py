@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from backoff_ctrl.k8s.kube.answers.fields import items, mapping, mappings, text
+from backoff_ctrl.k8s.kube.answers.fields import items, mapping, mapping_in, mappings, text
 
 if TYPE_CHECKING:
     from backoff_ctrl.k8s.workloads.admitting.kinds import AdmissibleKind
@@ -106,7 +106,7 @@ def _namespaces_of(deployment: Mapping[str, Any]) -> Sequence[str]:
     from .command import command  # noqa: PLC0415 - loads what other commands do not need
 
     lenient: dict[str, Any] = {"resilient_parsing": True, "ignore_unknown_options": True, "allow_extra_args": True}
-    spec = mapping(mapping(mapping(deployment.get("spec")).get("template")).get("spec"))
+    spec = mapping_in(mapping_in(deployment.get("spec"), "template"), "spec")
     found: list[str] = []
     for container in mappings(spec.get("containers")):
         word, *args = [*map(text, items(container.get("args"))), ""]

@@ -18,7 +18,7 @@ from backoff_ctrl.engine.errors import QuantityError
 from backoff_ctrl.engine.facts.quantities import parse_quantity
 from backoff_ctrl.k8s.gate.creates.creation import MODES
 from backoff_ctrl.k8s.gate.settings import STATUS
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mapping_in
 
 JSON: TypeAlias = dict[str, Any]
 
@@ -240,7 +240,7 @@ def _parts(resources: object) -> Iterator[Mapping[str, object]]:
 def _resources(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for key in ("initContainers", "containers"):
         for each in spec.get(key) or ():
-            yield mapping(mapping(each).get("resources"))
+            yield mapping_in(each, "resources")
 
 
 def _is_guaranteed(resources: Mapping[str, Any]) -> bool:

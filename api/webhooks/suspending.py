@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, is_going, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchedKind
 from backoff_ctrl.k8s.workloads.admitting.kinds import (
@@ -27,9 +27,9 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     Left,
     asks,
     cleaning,
-    is_admitted,
     left_alone,
     may_suspend,
+    subject_of,
     suspension,
 )
 from backoff_ctrl.k8s.workloads.admitting.patches import merged
@@ -128,10 +128,11 @@ def runs_ungated(
     kind: AdmissibleKind, body: Mapping[str, Any], *, asked: bool, kinds: Sequence[AdmissibleKind] = KINDS
 ) -> bool:
     """Return whether an object runs that should have waited: it was neither suspended nor let in nor released."""
-    let_in = is_admitted(body) and not kind.never_waited(body)  # the operator notes it on what others let run, too
-    known = not let_in and not {SUSPENDED_BY, RELEASED_BY} & annotations_of(body).keys()
-    runs = not (kind.is_suspended(body) or kind.has_ended(body) or is_going(body))
-    return known and runs and left_alone(kind, body, asked=asked, kinds=kinds) is None
+    subject = subject_of(kind, body)
+    let_in = subject.admitted and not subject.never_waited  # the operator notes it on what others let run, too
+    known = not let_in and not {SUSPENDED_BY, RELEASED_BY} & subject.annotations.keys()
+    runs = not (subject.is_suspended or subject.is_over)
+    return known and runs and left_alone(subject, asked=asked, kinds=kinds) is None
 
 
 async def _items(source: ClusterSource, kind: WatchedKind) -> AsyncIterator[JSON]:

@@ -18,7 +18,7 @@ from backoff_ctrl.engine.gang_admission import GangAdmission
 from backoff_ctrl.engine.gangs.gang import Gang
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, metadata_of, text
-from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.kube.charges.footprint import charge
 from backoff_ctrl.k8s.kube.charges.live import is_released
 from backoff_ctrl.k8s.kube.charges.parts import COUNT
 
@@ -181,7 +181,7 @@ class Expected:
 
     def appeared(self, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str) -> bool:
         """Report a gang's member that another client created; return whether it counts as one."""
-        charged = self._engine.attempt(remembered_footprint, manifest, resource)
+        charged = self._engine.attempt(charge, manifest, resource)
         if isinstance(charged, Failure):
             return False
         return self._appeared(gang, engine, uid, charged, resource)
@@ -209,7 +209,7 @@ class Expected:
         self, label: str, gang: Gang, engine: Controller, uid: str, manifest: Mapping[str, Any], resource: str
     ) -> bool:
         """Report a member that lives already and is charged already; say whether it is new."""
-        charged = self._engine.attempt(remembered_footprint, manifest, resource)
+        charged = self._engine.attempt(charge, manifest, resource)
         if isinstance(charged, Failure):
             return False
         if (expected := self._by_label.get((gang.namespace, label))) is not None:

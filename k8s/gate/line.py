@@ -26,7 +26,7 @@ from backoff_ctrl.engine.tickets import Refusal, Ticket
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.kube.answers.answer import GateClosed
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
-from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.kube.charges.footprint import charge
 
 from .answers_seen import AnswersSeen
 from .locked_engine import LockedEngine
@@ -64,7 +64,7 @@ class Line:
     def request(self, creation: Creation) -> Request:
         """Describe a create to the engine. An unreadable manifest has an empty demand: the server will refuse it."""
         try:
-            demand = creation.demand or remembered_footprint(creation.body, creation.resource)
+            demand = creation.demand or charge(creation.body, creation.resource)
         except FieldError:
             demand = Demand({})
         flow, number = self._answers.flow(creation), f"create-{next(self._ids)}"

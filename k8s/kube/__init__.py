@@ -7,4 +7,5 @@
 - ``operators``: the kinds of other operators: where their objects have a state, what it means, which pods they make.
 - ``watching``: how any kind is listed and watched, and what is kept of it. ``holders``: who holds a quota.
 - ``pauses``: the pauses between the tries of one thing. ``time_limit``: the longest time for a call that blocks.
+  ``recent``: answers that are not asked for again while they are fresh.
 """

@@ -14,7 +14,7 @@ from typing import Final
 import aiohttp
 
 from backoff_ctrl.k8s.kube.answers.answer import Answer
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mapping_in, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
 from backoff_ctrl.k8s.kube.charges.live import ENDED
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, PODS
@@ -185,8 +185,8 @@ class TaskLog:
         if kind == PODS:
             return [resource]
         labels = self._plugin.pod_labels(resource)
-        labels = labels or mapping(mapping(mapping(resource.get("spec")).get("selector")).get("matchLabels"))
-        found = await self._objects.pods_of(resource, labels, partial(self._plugin.pod_names, resource))
+        labels = labels or mapping_in(mapping_in(resource.get("spec"), "selector"), "matchLabels")
+        found = await self._objects.pods_of(task.namespace, labels, partial(self._plugin.pod_names, resource))
         return sorted(found, key=lambda pod: (text(metadata_of(pod).get("creationTimestamp")), _name(pod)))
 
     async def _of_pod(self, pod: JSON, *, follow: bool) -> AsyncIterator[bytes]:

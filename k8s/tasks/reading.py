@@ -1,4 +1,4 @@
-"""Reads tasks from manifests. An error names the field and the valid values; nothing is guessed."""
+"""Reads tasks from manifests. An error names the field and the valid values; no value is guessed."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Reconciler:
             self._queue.add(task.uid)
 
     def _lose(self, uid: str) -> None:
-        """End what a task has begun that somebody has deleted before its end."""
+        """End what a task has begun that was deleted before its end."""
         if uid in self._tasks and uid not in self._gone:
             self._gone.add(uid)
             self._tasks[uid] = replace(self._tasks[uid], abort=True)
@@ -432,7 +432,7 @@ class Reconciler:
         return True
 
     async def _read_anew(self, task: Stored) -> None:
-        """Read the task again: somebody else has written its status, or it is gone."""
+        """Read the task again: another writer has changed its status, or it is gone."""
         try:
             found = await self._store.get(task.namespace, task.name)
         except AbsentError:

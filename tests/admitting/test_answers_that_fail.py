@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_named
 from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.workloads.admitting import surroundings as asked_by
-from backoff_ctrl.k8s.workloads.admitting.kinds import KINDS, PRIORITY
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, PRIORITY, Subject, subject_of
 from backoff_ctrl.k8s.workloads.admitting.priorities import MAX_PRIORITY
 from backoff_ctrl.k8s.workloads.admitting.surroundings import Surroundings
 from tests.cluster.admitting.jobs_at_work import job
@@ -40,7 +41,7 @@ async def test_who_stands_above_is_asked_until_it_is_said(status: int) -> None:
     there = {"apiVersion": "v1", "kind": "Flow", "metadata": {"name": "f", "uid": "u1", "ownerReferences": [JOB_SET]}}
     answers: list[tuple[int, Any]] = [(status, {}), (status, {}), (200, there)]
     async with surroundings(lambda: answers.pop(0)) as around:
-        chain = await around.above({"metadata": {"namespace": "team", "ownerReferences": [OWNER]}})
+        chain = await around.above(*owned())
     assert [owner.kind for owner in chain] == ["Flow", "JobSet"]
     assert not answers
 
@@ -50,7 +51,7 @@ async def test_what_may_not_be_read_ends_the_chain_and_is_remembered(status: int
     answers: list[tuple[int, Any]] = [(status, {})]
     async with surroundings(lambda: answers.pop(0)) as around:
         for _ in range(2):
-            chain = await around.above({"metadata": {"namespace": "team", "ownerReferences": [OWNER]}})
+            chain = await around.above(*owned())
             assert [owner.kind for owner in chain] == ["Flow"]
 
 
@@ -58,7 +59,7 @@ async def test_an_owner_of_the_same_name_but_another_uid_proves_nothing() -> Non
     """Who stands above that one, which may be another's, does not stand above what names it."""
     there = {"metadata": {"name": "f", "uid": "another", "ownerReferences": [JOB_SET]}}
     async with surroundings(lambda: (200, there)) as around:
-        chain = await around.above({"metadata": {"namespace": "team", "ownerReferences": [OWNER]}})
+        chain = await around.above(*owned())
     assert [owner.kind for owner in chain] == ["Flow"]
 
 
@@ -77,20 +78,20 @@ async def test_whether_a_priority_is_allowed_is_asked_until_it_is_said() -> None
     assert not answers
 
 
-def asked_for() -> dict[str, Any]:
+def asked_for() -> Subject:
     found = job("first", annotations={PRIORITY: "9"})
-    return {**found, "metadata": {**found["metadata"], "namespace": "team"}}
+    return subject_of(JOB, {**found, "metadata": {**found["metadata"], "namespace": "team"}})
 
 
-def owned(namespace: str = "team", **owner: Any) -> dict[str, Any]:
-    return {"metadata": {"namespace": namespace, "ownerReferences": [{**OWNER, **owner}]}}
+def owned(namespace: str = "team", **owner: Any) -> tuple[str, Owner | None]:
+    return namespace, owner_named({**OWNER, **owner})
 
 
 @pytest.mark.parametrize("wrong", [{"name": "../../../../healthz"}, {"name": ".."}, {"kind": "A/B"}, {"name": "a%2fb"}])
 async def test_an_owner_that_no_object_can_be_is_not_asked_for(wrong: dict[str, str]) -> None:
     """Who may create a Job writes anything there; a path out of it would be asked for again and again."""
     async with surroundings(lambda: (200, b"ok")) as around, asyncio.timeout(PATIENCE):
-        assert len(await around.above(owned(**wrong))) == 1
+        assert len(await around.above(*owned(**wrong))) == 1
 
 
 async def test_questions_end_and_leave_places_for_those_about_other_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,12 +107,12 @@ async def test_questions_end_and_leave_places_for_those_about_other_namespaces(m
     with scripted_server(answer) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
             around = Surroundings(Objects(session), ClusterSource(session), KINDS)
-            hung = [asyncio.create_task(around.above(owned("hangs", name=f"f{each}"))) for each in range(20)]
+            hung = [asyncio.create_task(around.above(*owned("hangs", name=f"f{each}"))) for each in range(20)]
             async with asyncio.timeout(PATIENCE):
-                assert len(await around.above(owned("calm"))) == 1
-                assert around.known_above(owned("calm")) is not None
-                assert len(await around.above(owned("never"))) == 1
-                assert around.known_above(owned("never")) is None
+                assert len(await around.above(*owned("calm"))) == 1
+                assert around.known_above(*owned("calm")) is not None
+                assert len(await around.above(*owned("never"))) == 1
+                assert around.known_above(*owned("never")) is None
                 assert await around.priority(asked_for(), ()) == (0, TOO_HIGH.replace("7", "0"))
                 assert not any(task.done() for task in hung)
                 answering.set()
@@ -132,8 +133,8 @@ async def test_a_question_that_is_not_answered_ends_by_itself(monkeypatch: pytes
     with scripted_server(answer) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
             around = Surroundings(Objects(session), ClusterSource(session), KINDS)
-            assert len(await around.above(owned("hangs"))) == 1
-            assert (around.known_above(owned("hangs")), held) == (None, [])
+            assert len(await around.above(*owned("hangs"))) == 1
+            assert (around.known_above(*owned("hangs")), held) == (None, [])
             over.set()
 
 
@@ -147,5 +148,5 @@ async def test_what_one_names_wrongly_is_no_answer_for_others() -> None:
     with scripted_server(answer) as script:
         async with ClusterSession(find_place(script.url, None, None, None).configuration) as session:
             around = Surroundings(Objects(session), ClusterSource(session), KINDS)
-            await around.above(owned(name="other"))
-            assert [owner.kind for owner in await around.above(owned())] == ["Flow", "JobSet"]
+            await around.above(*owned(name="other"))
+            assert [owner.kind for owner in await around.above(*owned())] == ["Flow", "JobSet"]

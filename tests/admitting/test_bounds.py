@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from backoff_ctrl.k8s.kube.answers.objects import object_of
 from backoff_ctrl.k8s.kube.operators.states import Stands
 from backoff_ctrl.k8s.kube.watching.shares import BESIDE, OBJECT_MAX, Beyond, Shares, size_of
 from backoff_ctrl.k8s.workloads.admitting.kinds import (
@@ -18,6 +19,7 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     Left,
     controller_of,
     left_waiting,
+    subject_of,
 )
 from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
 from backoff_ctrl.k8s.workloads.admitting.shape import IDENTIFIED_MAX, identified, shaped
@@ -64,7 +66,7 @@ def large(sort: str, name: str = "large") -> JSON:
 
 def kept(body: JSON, shares: Shares, kind: AdmissibleKind = JOB) -> JSON:
     keeping = Kept(kind, shares)
-    return keeping.keep(keeping.trim(body))
+    return keeping.keep(object_of(keeping.trim(body))).body
 
 
 def size(value: object) -> int:
@@ -89,14 +91,14 @@ def test_of_an_object_beyond_the_bound_only_a_stub_is_kept(sort: str) -> None:
 def test_a_stub_is_suspended_and_ours_as_the_whole_object_is() -> None:
     body = large("containers")
     for each in (body, kept(body, Shares())):
-        assert seen_of(JOB, each, left_waiting(JOB, each)) is Seen.SUSPENDED
+        assert seen_of(subject_of(JOB, each), left_waiting(subject_of(JOB, each))) is Seen.SUSPENDED
     body["metadata"]["annotations"][STAY_SUSPENDED] = "true"
-    assert left_waiting(JOB, kept(body, Shares())) is Left.HELD
+    assert left_waiting(subject_of(JOB, kept(body, Shares()))) is Left.HELD
     body["spec"]["suspend"] = False
     assert not JOB.is_suspended(kept(body, Shares()))
     owner = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "name": "s", "uid": "u", "controller": True}
     body["metadata"]["ownerReferences"] = [owner]
-    assert left_waiting(JOB, kept(body, Shares())) is Left.PART
+    assert left_waiting(subject_of(JOB, kept(body, Shares()))) is Left.PART
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
@@ -169,12 +171,14 @@ def test_what_has_gone_makes_way_and_what_changes_counts_once() -> None:
     for version in "123":
         assert not isinstance(kept(stored("a", resourceVersion=version), shares), Stub)
     stub = kept(stored("b"), shares)
-    assert not keeping.has_room(stub)
+    assert not keeping.has_room(object_of(stub))
     keeping.drop("team", "team-a")
     keeping.drop("team", "team-a")
     assert shares.of("team") == 0
-    assert keeping.has_room(stub)
-    assert not keeping.has_room(kept(large("containers"), shares)), "to read it again would not make it smaller"
+    assert keeping.has_room(object_of(stub))
+    assert not keeping.has_room(object_of(kept(large("containers"), shares))), (
+        "to read it again would not make it smaller"
+    )
 
 
 def test_every_namespace_has_a_share_though_others_have_filled_the_whole() -> None:

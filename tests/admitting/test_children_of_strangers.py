@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from backoff_ctrl.k8s.kube.answers.objects import object_of
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
@@ -13,7 +14,7 @@ from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 from backoff_ctrl.k8s.lab.sandbox import Sandbox
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.children import Children
-from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, controller_of
 from tests.cluster.admitting.jobs_at_work import job
 from tests.kit.patience import PATIENCE
 
@@ -67,7 +68,8 @@ def test_what_is_made_of_an_object_is_in_its_namespace() -> None:
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "s", "uid": "u", "controller": True}
     for namespace in ("team", "tenant"):
         metadata = {"uid": namespace, "namespace": namespace, "name": "s", "ownerReferences": [owner]}
-        children.note("services", {"metadata": metadata}, gone=False)
+        body = {"metadata": metadata}
+        children.note("services", object_of(body), controller_of(body), gone=False)
     assert [child.uid for child in children.below("team", "u")] == ["team"]
     children.remove("team")
     assert not list(children.below("team", "u"))

@@ -15,7 +15,7 @@ from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.operators.descriptions import DescriptionError
 from backoff_ctrl.k8s.workloads.admitting.asking import counts_of, pods_made
 from backoff_ctrl.k8s.workloads.admitting.described import described_kinds
-from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, Left, left_alone, suspension
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, KINDS, Left, left_alone, subject_of, suspension
 from backoff_ctrl.k8s.workloads.admitting.life import Seen, seen_of
 from tests.admitting.objects import merged
 from tests.admitting.trains import DESCRIPTION, train, written
@@ -29,22 +29,22 @@ def test_a_description_says_what_waits_what_it_makes_and_when_it_ends(tmp_path: 
     assert counts_of(kind, body, made) == (2, 3)
     assert [part.template for part in made] == ["spec.wagons[0].template", "spec.wagons[2].template"]
     assert suspension(kind)["spec"] == {"halted": True}
-    assert [seen_of(kind, merged(body, each), None) for each in ({}, {"spec": {"halted": False}})] == [
+    assert [seen_of(subject_of(kind, merged(body, each)), None) for each in ({}, {"spec": {"halted": False}})] == [
         Seen.SUSPENDED,
         Seen.RUNS,
     ]
-    assert seen_of(kind, merged(body, {"status": {"phase": "Arrived"}}), None) is Seen.ENDED
-    assert seen_of(kind, merged(body, {"status": {"phase": "Rolls"}}), None) is Seen.SUSPENDED
+    assert seen_of(subject_of(kind, merged(body, {"status": {"phase": "Arrived"}})), None) is Seen.ENDED
+    assert seen_of(subject_of(kind, merged(body, {"status": {"phase": "Rolls"}})), None) is Seen.SUSPENDED
 
 
 def test_what_another_controller_is_in_charge_of_and_what_such_an_object_makes_is_left_alone(tmp_path: Path) -> None:
     kinds = described_kinds([written(tmp_path)])
     elsewhere = train("t", 1, managedBy="example.com/other")
-    assert left_alone(kinds[-1], elsewhere, asked=True, kinds=kinds) is Left.ELSEWHERE
+    assert left_alone(subject_of(kinds[-1], elsewhere), asked=True, kinds=kinds) is Left.ELSEWHERE
     ours = train("t", 1, managedBy="example.com/train-operator")
-    assert left_alone(kinds[-1], ours, asked=True, kinds=kinds) is None
+    assert left_alone(subject_of(kinds[-1], ours), asked=True, kinds=kinds) is None
     above = [Owner("example.com/v2", "Train", "t", "u")]
-    assert left_alone(JOB, {}, asked=True, kinds=kinds, above=above) is Left.PART
+    assert left_alone(subject_of(JOB, {}), asked=True, kinds=kinds, above=above) is Left.PART
 
 
 def test_the_webhook_suspends_it_where_its_field_is(tmp_path: Path) -> None:

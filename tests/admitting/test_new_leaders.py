@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 import aiohttp
+import pytest
 
 from backoff_ctrl.k8s.kube.cluster.finding import find_place
 from backoff_ctrl.k8s.lab.sandbox import Sandbox
 from backoff_ctrl.k8s.workloads.admitting.admitting import Admitting
 from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
+from tests.admitting.objects import merged
 from tests.cluster.admitting.jobs_at_work import job
 from tests.kit.patience import PATIENCE
 
@@ -58,6 +60,27 @@ async def test_what_was_let_in_while_its_watch_was_cut_has_its_room_too() -> Non
             with suppress(asyncio.CancelledError):
                 await leading
         assert (waits["name"], waits["left"]) == ("a-waits", "1")
+
+
+@pytest.mark.parametrize(("suspended", "reported"), [(False, 0), (True, 1)])
+async def test_the_answer_to_our_own_patch_is_reported_only_where_it_shows_no_running_job(
+    suspended: bool, reported: int
+) -> None:
+    """Its case goes on by the answer. But a webhook of others may suspend it at once: it waits again."""
+    async with Sandbox() as sandbox:
+        sandbox.create_namespace("team")
+        sandbox.create_quota("team", "q", {"requests.cpu": "0"})
+        stored = sandbox.create(sandbox.kind("jobs", "batch"), "team", job("first"))
+        place = find_place(sandbox.url, None, None, "team")
+        async with Admitting(place.configuration, namespaces=("team",), kinds=(JOB,), events=False) as admitting:
+            leading = asyncio.create_task(admitting.lead())
+            await until_it_waits(admitting)
+            answer = merged(stored, {"metadata": {"resourceVersion": "999999"}, "spec": {"suspend": suspended}})
+            assert admitting._noted(JOB, answer, resumed=True).is_suspended is suspended
+            assert len(admitting._dirty) == reported
+            leading.cancel()
+            with suppress(asyncio.CancelledError):
+                await leading
 
 
 def owners(sandbox: Sandbox, number: int) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     WAIT,
     AdmissibleKind,
     Left,
+    subject_of,
 )
 from backoff_ctrl.k8s.workloads.admitting.kinds import left_waiting as left
 from backoff_ctrl.k8s.workloads.admitting.shape import SPECS, shaped
@@ -119,7 +120,7 @@ def test_whose_an_object_is_is_known_by_what_is_kept() -> None:
     plain, queued, made = job("a", annotations={PRIORITY: "3", ADMITTED: "{}"}), job("a"), job("a")
     queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "q"
     made["metadata"]["ownerReferences"] = [owner]
-    found = [left(JOB, shaped(JOB, body)) for body in (plain, queued, made, job("a", asks=False))]
+    found = [left(subject_of(JOB, shaped(JOB, body))) for body in (plain, queued, made, job("a", asks=False))]
     assert found == [None, Left.KUEUE, Left.PART, Left.UNASKED]
     assert shaped(JOB, plain)["metadata"]["annotations"] == {PRIORITY: "3", ADMITTED: "{}"}
     assert shaped(JOB, plain)["metadata"]["labels"] == {WAIT: "true"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from backoff_ctrl.engine import Reservation
 from backoff_ctrl.k8s.workloads.admitting.asking import gang_for, pods_made
-from backoff_ctrl.k8s.workloads.admitting.kinds import JOB
+from backoff_ctrl.k8s.workloads.admitting.kinds import JOB, subject_of
 from tests.engine.gangs.test_keeping_room import keeping
 from tests.kit.timeline import NS, state_of
 
@@ -24,7 +24,7 @@ def test_what_its_user_has_resumed_gets_the_next_room_before_all_that_waits() ->
     line.appear(first, *"abcde")
     line.observe(5, 5)
     waiting = line.ask(5)
-    asked = gang_for(JOB, SMALL, pods_made(JOB, SMALL), [1], server="any", standing=True)
+    asked = gang_for(subject_of(JOB, SMALL), pods_made(JOB, SMALL), [1], server="any", standing=True)
     request = Reservation("small", NS, asked.parts, asked.creation.priority, keeps=True)
     line.controller.of(request.namespace).reserve(request, line.now, standing=True)
     line.advance()

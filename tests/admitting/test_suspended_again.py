@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.workloads.admitting.again import OFTEN, SOON, SuspendedAgain, Suspender, suspender_of, with_note
-from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB
+from backoff_ctrl.k8s.workloads.admitting.kinds import ADMITTED, JOB, subject_of
 from tests.admitting.objects import merged, named
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,9 +23,9 @@ def let_in(**said: Any) -> dict[str, Any]:
 
 
 def suspended(body: dict[str, Any], after: float, by: Suspender | None = None) -> SuspendedAgain:
-    again = SuspendedAgain.of(body)
+    again = SuspendedAgain.of(subject_of(JOB, body))
     assert again is not None
-    return again.seen(body, by or Suspender(), AT + timedelta(seconds=after))
+    return again.seen(subject_of(JOB, body), by or Suspender(), AT + timedelta(seconds=after))
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_only_what_is_suspended_soon_and_often_is_not_let_in_again(
 def test_what_is_noted_is_read_again_and_counts_until_the_spec_changes() -> None:
     body = let_in(times=1)
     again = suspended(body, 1, Suspender("tool", None))
-    stored = merged(body, with_note(body, again))
-    assert SuspendedAgain.of(stored) == again
-    assert not again.has_changed(stored)
-    assert again.has_changed(merged(stored, {"metadata": {"generation": 4}}))
+    stored = merged(body, with_note(subject_of(JOB, body), again))
+    assert SuspendedAgain.of(subject_of(JOB, stored)) == again
+    assert not again.has_changed(subject_of(JOB, stored))
+    assert again.has_changed(subject_of(JOB, merged(stored, {"metadata": {"generation": 4}})))
     assert "the field manager tool has suspended it twice within 10 minutes" in again.sentence(JOB)
     assert OFTEN == 2
 
 
 def test_what_is_noted_on_another_object_says_nothing() -> None:
-    assert SuspendedAgain.of(merged(let_in(), {"metadata": {"uid": "of a copy"}})) is None
+    assert SuspendedAgain.of(subject_of(JOB, merged(let_in(), {"metadata": {"uid": "of a copy"}}))) is None
 
 
 @pytest.mark.parametrize(("kind", "path"), [("Job", ["suspend"]), ("PyTorchJob", ["runPolicy", "suspend"])])
@@ -94,8 +94,9 @@ def test_whatever_is_written_there_is_no_error(entries: object, said: object, ge
     body = {
         "metadata": {"uid": "u", "generation": generation, "managedFields": entries, "annotations": annotations},
     }
-    again = SuspendedAgain.of(body)
+    subject = subject_of(JOB, body)
+    again = SuspendedAgain.of(subject)
     if again is not None:
-        seen = again.seen(body, suspender_of(JOB, body), AT)
-        assert not seen.has_changed(body)
+        seen = again.seen(subject, suspender_of(JOB, body), AT)
+        assert not seen.has_changed(subject)
         assert seen.sentence(JOB)

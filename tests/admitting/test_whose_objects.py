@@ -23,6 +23,7 @@ from backoff_ctrl.k8s.workloads.admitting.kinds import (
     field_at,
     left_waiting,
     may_suspend,
+    subject_of,
     suspension,
 )
 from tests.admitting.objects import merged, named
@@ -79,42 +80,42 @@ OF_TASK = merged(
 def test_a_job_is_let_in_only_where_it_is_asked_for_and_nobody_else_is_in_charge(
     body: dict[str, Any], want: Left | None
 ) -> None:
-    assert left_waiting(JOB, body) is want
+    assert left_waiting(subject_of(JOB, body)) is want
 
 
 def test_a_gate_that_has_made_it_has_its_room() -> None:
     marked = merged(WAITS, {"metadata": {"annotations": {CREATE_ID: "x"}}})
 
-    assert left_waiting(JOB, marked, by_us=True) is Left.RESERVED
-    assert left_waiting(JOB, WAITS, by_us=True) is None
-    assert left_waiting(JOB, OF_TASK, by_us=False) is None
+    assert left_waiting(subject_of(JOB, marked), by_us=True) is Left.RESERVED
+    assert left_waiting(subject_of(JOB, WAITS), by_us=True) is None
+    assert left_waiting(subject_of(JOB, OF_TASK), by_us=False) is None
 
 
 def test_a_copy_of_what_a_task_has_made_says_why_it_stays_suspended() -> None:
-    assert f"its annotation {CREATE_ID}" in JOB.why_it_stays(OF_TASK, Left.RESERVED)
-    assert not JOB.why_it_stays(merged(OF_TASK, {"spec": {"suspend": False}}), Left.RESERVED)
-    assert not JOB.why_it_stays(WAITS, Left.UNASKED)
+    assert f"its annotation {CREATE_ID}" in subject_of(JOB, OF_TASK).why_it_stays(Left.RESERVED)
+    assert not subject_of(JOB, merged(OF_TASK, {"spec": {"suspend": False}})).why_it_stays(Left.RESERVED)
+    assert not subject_of(JOB, WAITS).why_it_stays(Left.UNASKED)
 
 
 def test_a_job_that_was_never_suspended_says_why_it_does_not_wait() -> None:
     runs = merged(ASKS, {"metadata": {"generation": 1}})
-    assert "it was created without spec.suspend" in JOB.why_it_runs(runs)
-    assert not JOB.why_it_runs(merged(runs, {"metadata": {"generation": 2}}))
-    assert not JOB.why_it_runs(merged(runs, {"metadata": ADMITTED_SO}))
+    assert "it was created without spec.suspend" in subject_of(JOB, runs).why_it_runs()
+    assert not subject_of(JOB, merged(runs, {"metadata": {"generation": 2}})).why_it_runs()
+    assert not subject_of(JOB, merged(runs, {"metadata": ADMITTED_SO})).why_it_runs()
 
 
 def test_the_label_of_a_namespace_counts_for_what_is_suspended_there() -> None:
     body = {"metadata": {"namespace": "team"}, "spec": {"suspend": True}}
 
-    assert left_waiting(JOB, body, waiting_in={"team"}) is None
-    assert left_waiting(JOB, body, waiting_in={"other"}) is Left.UNASKED
+    assert left_waiting(subject_of(JOB, body), waiting_in={"team"}) is None
+    assert left_waiting(subject_of(JOB, body), waiting_in={"other"}) is Left.UNASKED
 
 
 def test_the_whole_chain_of_controllers_counts() -> None:
     above = [Owner("example.com/v1", "Flow", "f"), Owner("ray.io/v1", "RayJob", "t")]
 
-    assert left_waiting(JOB, WAITS, above=above) is Left.PART
-    assert left_waiting(JOB, WAITS, above=above[:1]) is None
+    assert left_waiting(subject_of(JOB, WAITS), above=above) is Left.PART
+    assert left_waiting(subject_of(JOB, WAITS), above=above[:1]) is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,9 @@ def test_a_ray_job_that_its_operator_refuses_to_suspend_is_left_alone_with_a_sen
 def test_what_the_server_does_not_let_the_webhook_suspend_is_told(body: dict[str, Any], told: bool) -> None:
     dropped = {"metadata": {"annotations": {SUSPENDED_BY: WEBHOOK}, "generation": 1}}
 
-    assert ("no field spec.suspend" in named("SparkApplication").why_it_runs(merged(dropped, body))) is told
+    assert (
+        "no field spec.suspend" in subject_of(named("SparkApplication"), merged(dropped, body)).why_it_runs()
+    ) is told
 
 
 @pytest.mark.parametrize(
@@ -172,7 +175,7 @@ def test_what_the_webhook_suspends_is_let_in_by_the_operator(kind: AdmissibleKin
     body = merged({"spec": {"shutdownAfterJobFinishes": True}}, suspension(kind))
 
     assert kind.is_suspended(body)
-    assert left_waiting(kind, body) is None
+    assert left_waiting(subject_of(kind, body)) is None
     assert field_at(body, kind.suspend) is True
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from backoff_ctrl.k8s.kube.answers.answer import Answer
-from backoff_ctrl.k8s.kube.answers.bounded_json import DEPTH_MAX, PartlyRead, is_deeper, read_json
+from backoff_ctrl.k8s.kube.answers.bounded_json import DEPTH_MAX, PartlyRead, is_deeper, read_json, read_line
 from tests.kit.odd_objects import odd_job
 
 texts = st.sampled_from(['"', "\\", "[", "}", '\\"', "[{", "é", "a", "\u2028"]) | st.text(max_size=4)
@@ -125,7 +125,7 @@ def test_items_are_trimmed_as_if_all_were_read_first(items: list[Any], other: An
 @pytest.mark.parametrize("change", ["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"])
 def test_the_object_of_an_event_is_trimmed(change: str) -> None:
     event = {"type": change, "object": {**PLAIN, "items": [PLAIN]}}
-    found = read_json(json.dumps(event).encode(), named)
+    found = read_line(json.dumps(event).encode(), named)
     assert ("spec" in found["object"]) == (change in {"BOOKMARK", "ERROR"})
 
 
@@ -139,6 +139,7 @@ def test_what_is_read_in_part_is_trimmed_and_stays_marked(bad: str) -> None:
     assert found.why
     assert "spec" not in found
     assert found["metadata"] == {"name": "odd"}
+    assert read_line(b'{"type":"ADDED","object":' + odd + b"}", named)["object"] == found
 
 
 @pytest.mark.parametrize("data", [b"[]", b"1", b"{}", b'{"items":[]}', b'{"items":null}', b' { "a" : 1 } '])

@@ -12,6 +12,7 @@ from backoff_ctrl.engine.facts.quantities import format_quantity, parse_quantity
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
 from backoff_ctrl.k8s.kube.charges.footprint import footprint
 from backoff_ctrl.k8s.kube.charges.parts import Footprint, footprint_of
+from backoff_ctrl.k8s.kube.charges.pods import shape_of
 
 Manifest = dict[str, Any]
 
@@ -399,3 +400,38 @@ def test_a_malformed_template_is_named_by_its_path_too(manifest: Manifest, sente
     with pytest.raises(FieldError) as caught:
         footprint_of(manifest)
     assert str(caught.value) == sentence
+
+
+CPU = {"cpu": "1"}
+OTHERS_NAMED = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"namespaces": ["a"]}]}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod(container(CPU)) | {"status": {"qosClass": "BestEffort"}},
+        pod(container(CPU)) | {"kind": "Node"},
+        pod(container({"cpu": "2"})),
+        pod(container(CPU), container(CPU)),
+        pod(container(CPU), initContainers=[container({"cpu": "2"})]),
+        pod(container(CPU), initContainers=[container(CPU, restartPolicy="Always")]),
+        pod(container(CPU), resources={"requests": {"cpu": "3"}}),
+        pod(container(CPU), overhead=CPU),
+        pod(container(CPU), activeDeadlineSeconds=5),
+        pod(container(CPU), priorityClassName="high"),
+        pod(container(CPU), affinity=OTHERS_NAMED),
+    ],
+    ids=str,
+)
+def test_pods_of_another_charge_are_of_another_shape(other: Manifest) -> None:
+    """A shape is read once: what it left out would be charged as the first pod without it."""
+    usual, found = footprint(pod(container(CPU)), resource="pods"), footprint(other, resource="pods")
+    assert found != usual
+    assert shape_of(other) != shape_of(pod(container(CPU)))
+
+
+def test_what_is_not_charged_makes_no_other_shape() -> None:
+    """A task's pod has a name, an image and arguments of its own, and is read once all the same."""
+    named = pod(container(CPU, name="t-1", image="j", args=["--day", "2"], env=[{"name": "a"}]), nodeName="n")
+    named |= {"metadata": {"name": "q"}, "status": {"phase": "Pending"}}
+    assert shape_of(named) == shape_of(pod(container(CPU)))

@@ -140,17 +140,19 @@ class Owner:
 
 def owner_of(body: Mapping[str, Any]) -> Owner | None:
     """Return the controller that a manifest names, else its first owner. Malformed ownerReferences are skipped."""
-    references = [each for each in mappings(metadata_of(body).get("ownerReferences")) if _is_reference(each)]
-    chosen = next(
-        (each for each in references if each.get("controller") is True), references[0] if references else None
-    )
-    if chosen is None:
-        return None
-    return Owner(chosen["apiVersion"], chosen["kind"], chosen["name"], text(chosen.get("uid")))
+    first: Owner | None = None
+    for each in mappings(metadata_of(body).get("ownerReferences")):
+        owner = owner_named(each)
+        if owner is not None and each.get("controller") is True:
+            return owner
+        first = first or owner
+    return first
 
 
-def _is_reference(found: Mapping[str, Any]) -> bool:
-    return all(text(found.get(name)) for name in ("apiVersion", "kind", "name"))
+def owner_named(reference: Mapping[str, Any]) -> Owner | None:
+    """Return what an ownerReference names, or None if it is malformed."""
+    version, kind, name = (text(reference.get(key)) for key in ("apiVersion", "kind", "name"))
+    return Owner(version, kind, name, text(reference.get("uid"))) if version and kind and name else None
 
 
 def check_options(timeout: object, priority: object, key: object, on_wait: object) -> None:
@@ -166,7 +168,11 @@ def check_options(timeout: object, priority: object, key: object, on_wait: objec
 
 
 def _is_text(value: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)  # half of a character: can't be encoded
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return True
 
 
 def _is_duration(value: object) -> bool:

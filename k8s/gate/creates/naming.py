@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.answer import Answer
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mapping_in, metadata_of, text
 
 CREATE_ID: Final = "backoff-ctrl.dev/create-id"
 """The annotation that identifies our object among objects of the same name."""
@@ -136,8 +136,10 @@ def identify(body: Mapping[str, Any], digits: int, signature: Signature) -> tupl
 
 def hash_of(body: Mapping[str, Any]) -> str:
     """Hash the body without our own annotations. Empty if it can't be written as JSON."""
-    theirs = {name: value for name, value in annotations_of(body).items() if name not in (CREATE_ID, BODY_HASH)}
-    plain = {**body, "metadata": {**metadata_of(body), "annotations": theirs}}
+    metadata = metadata_of(body)
+    annotations = mapping_in(metadata, "annotations").items()
+    theirs = {name: value for name, value in annotations if name not in (CREATE_ID, BODY_HASH)}
+    plain = {**body, "metadata": {**metadata, "annotations": theirs}}
     try:
         written = json.dumps(plain, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):

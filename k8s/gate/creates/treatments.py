@@ -11,7 +11,7 @@ from backoff_ctrl.engine.facts.outcomes import Created, Overloaded, Rejected, Sc
 from backoff_ctrl.k8s.kube.answers.answer import Answer
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection
-from backoff_ctrl.k8s.kube.charges.footprint import remembered_footprint
+from backoff_ctrl.k8s.kube.charges.footprint import charge
 from backoff_ctrl.k8s.kube.charges.live import ENDED
 from backoff_ctrl.k8s.kube.charges.resources import PODS
 
@@ -86,7 +86,7 @@ def created_as(answer: Answer, sent: Mapping[str, Any], resource: str) -> Create
         ended = mapping(stored.get("status")).get("phase") in ENDED
         uid = "" if ended else text(metadata_of(stored).get("uid"))
     try:
-        return Created(remembered_footprint(stored, resource), uid)
+        return Created(charge(stored, resource), uid)
     except FieldError:
         return Created(None, uid)  # stored all the same; the engine keeps its estimate
 

@@ -20,12 +20,12 @@ from backoff_ctrl.k8s.gate.creates.creation import Owner
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.charges.live import is_released
 from backoff_ctrl.k8s.kube.charges.resources import plural_of
 from backoff_ctrl.k8s.kube.paths import PathError, group_path, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Observer, Refusal
 from backoff_ctrl.k8s.kube.watching.objects import (
-    Object,
     WatchAbsentError,
     WatchBrokenError,
     WatchedKind,

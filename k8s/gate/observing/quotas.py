@@ -18,6 +18,7 @@ from typing import Any, Final
 from backoff_ctrl.engine.facts.quotas import ObservedQuota
 from backoff_ctrl.k8s.gate.ledger import Ledger
 from backoff_ctrl.k8s.kube.answers.fields import FieldError
+from backoff_ctrl.k8s.kube.answers.objects import Key, Object
 from backoff_ctrl.k8s.kube.charges.quotas import ClusterQuota, read_cluster_quota, read_quota
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Observer, Refusal, pause_after_refusal
@@ -29,8 +30,6 @@ from backoff_ctrl.k8s.kube.watching.objects import (
     Event,
     Ignored,
     IgnoredError,
-    Key,
-    Object,
     Order,
     WatchBrokenError,
     WatchedKind,

@@ -37,12 +37,12 @@ class PartlyRead(dict[str, Any]):
 
 
 def read_json(data: bytes, trim: Trim | None = None) -> Any:
-    """Return what an API server answered: an object, a page of a list, or a line of a watch.
+    """Return what an API server answered: an object, or a page of a list.
 
     If the whole is beyond the bounds, each object in it is read by itself, and those beyond the bounds are
     ``PartlyRead``. An item of a list that is no JSON is None. Raises ``ValueError`` for other bytes that are no JSON.
 
-    ``trim`` returns what is needed of an object of a list, or of an event. Each item of a list is trimmed before the
+    ``trim`` returns what is needed of an object of a list. Each item of a list is trimmed before the
     next one is parsed: of 4 MB that take 60 MB as objects, only what is needed is ever there at once.
     """
     if trim is not None and not is_deeper(data, DEPTH_MAX):
@@ -51,6 +51,14 @@ def read_json(data: bytes, trim: Trim | None = None) -> Any:
     found = _whole(data)
     found = _parts_of(data) if found is _UNREAD else found
     return found if trim is None else _trimmed_whole(found, trim)
+
+
+def read_line(line: bytes, trim: Trim | None = None) -> Any:
+    """Return a line of a watch: an event. As ``read_json``; ``trim`` returns what is needed of its object."""
+    found = read_json(line)
+    if trim is None or not isinstance(found, dict) or found.get("type") not in _EVENTS or "object" not in found:
+        return found
+    return {**found, "object": _trimmed(found["object"], trim)}
 
 
 def is_deeper(data: bytes, levels: int) -> bool:
@@ -66,7 +74,7 @@ def is_deeper(data: bytes, levels: int) -> bool:
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 _PLAIN: Final = json.JSONDecoder()
-_TRIMMED: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_EVENTS: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 """Events whose objects are of the kind that is watched."""
 
 
@@ -87,7 +95,7 @@ def _items_trimmed(text: str, trim: Trim) -> Any:
         if text[at : at + 1] == "}":
             if _space(text, at + 1) != len(text):
                 raise ValueError("more follows the object")
-            return _event_trimmed(found, trim)
+            return found
         at = _after(text, at, ",")
 
 
@@ -119,12 +127,6 @@ def _space(text: str, at: int) -> int:
 def _trimmed_whole(found: Any, trim: Trim) -> Any:
     if isinstance(found, dict) and isinstance(found.get("items"), list):
         return {**found, "items": [_trimmed(item, trim) for item in found["items"]]}
-    return _event_trimmed(found, trim) if isinstance(found, dict) else found
-
-
-def _event_trimmed(found: dict[str, Any], trim: Trim) -> dict[str, Any]:
-    if found.get("type") in _TRIMMED and "object" in found:
-        return {**found, "object": _trimmed(found["object"], trim)}
     return found
 
 

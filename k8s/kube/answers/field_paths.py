@@ -11,7 +11,7 @@ _INDEX: Final = re.compile(r"\[(\d+)\]")
 
 def found_at(path: str, manifest: object) -> Any:
     """Return what the manifest has at this path, or None."""
-    return [manifest, *(found for _, found in _walk(path, manifest))][-1]
+    return [("", manifest), *_walk(path, manifest)][-1][1]
 
 
 def _walk(path: str, manifest: object) -> Iterator[tuple[str | int, Any]]:

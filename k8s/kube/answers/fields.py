@@ -28,6 +28,12 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, (dict, Mapping)) else _NO_FIELDS  # dict first: the abstract class is slow to ask
 
 
+def mapping_in(value: object, key: str) -> Mapping[str, Any]:
+    """Return an object field of an object; empty if either of them is of another type."""
+    found = value.get(key) if isinstance(value, (dict, Mapping)) else None
+    return found if isinstance(found, (dict, Mapping)) else _NO_FIELDS
+
+
 def items(value: object) -> list[Any]:
     """Return a list; empty if the value is of another type."""
     return value if isinstance(value, list) else []
@@ -57,15 +63,15 @@ def moment(value: object) -> datetime | None:
 
 def metadata_of(body: object) -> Mapping[str, Any]:
     """Return the metadata of an object of Kubernetes, or of a list."""
-    return mapping(mapping(body).get("metadata"))
+    return mapping_in(body, "metadata")
 
 
 def labels_of(body: object) -> Mapping[str, Any]:
-    return mapping(metadata_of(body).get("labels"))
+    return mapping_in(metadata_of(body), "labels")
 
 
 def annotations_of(body: object) -> Mapping[str, Any]:
-    return mapping(metadata_of(body).get("annotations"))
+    return mapping_in(metadata_of(body), "annotations")
 
 
 def written_back(found: Mapping[str, Any], **fields: object) -> dict[str, Any]:

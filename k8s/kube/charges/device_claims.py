@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from backoff_ctrl.engine.facts.demand import Demand
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, mapping_in
 from backoff_ctrl.k8s.kube.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
 
@@ -81,7 +81,7 @@ def reading(namespace: str, parts: Iterable[Part]) -> Reading[Devices]:
     for name in templates_named(parts):
         found = yield from _template(namespace, name)
         if found is not None:
-            templates[name] = mapping(mapping(found.get("spec")).get("spec"))
+            templates[name] = mapping_in(found.get("spec"), "spec")
     return Devices(templates, (yield from reading_classes()))
 
 

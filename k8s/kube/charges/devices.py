@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from backoff_ctrl.engine.facts.demand import Demand
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, mapping, mapping_in, mappings, metadata_of, text
 
 from .footprint import OF_DEVICE_CLASS
 from .resources import DEVICE_CLAIMS
@@ -28,7 +28,7 @@ def classes_of(listed: Iterable[object]) -> dict[str, str]:
     classes = {}
     for each in listed:
         name = text(metadata_of(mapping(each)).get("name"))
-        extended = text(mapping(mapping(each).get("spec")).get("extendedResourceName"))
+        extended = text(mapping_in(each, "spec").get("extendedResourceName"))
         if name and extended:
             classes[name] = extended
     return classes
@@ -68,5 +68,5 @@ def pod_of(claim: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def pays_for(pod: Mapping[str, Any], uid: str, claim: str) -> bool:
     """Return whether a pod is the one with this uid, and is charged for what this claim has."""
-    named = text(mapping(mapping(pod.get("status")).get("extendedResourceClaimStatus")).get("resourceClaimName"))
+    named = text(mapping_in(pod.get("status"), "extendedResourceClaimStatus").get("resourceClaimName"))
     return text(metadata_of(pod).get("uid")) == uid and named in ("", claim)

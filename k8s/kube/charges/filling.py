@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.field_paths import found_at
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, items, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import annotations_of, items, mapping, mapping_in, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.paging import is_list
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
 
@@ -54,7 +54,8 @@ def pod_specs(manifest: Any, resource: str, parts: Iterable[Part]) -> Iterator[t
 
 def reading(manifest: Mapping[str, Any], resource: str, parts: Sequence[Part]) -> Reading[Classes]:
     """Ask for the classes that add something to this manifest and its parts."""
-    named = dict.fromkeys(text(spec.get("runtimeClassName")) for spec, _ in pod_specs(manifest, resource, parts))
+    pods = list(pod_specs(manifest, resource, parts))
+    named = dict.fromkeys(text(spec.get("runtimeClassName")) for spec, _ in pods)
     overheads: dict[str, Mapping[str, Any]] = {}
     for name in filter(None, named):
         try:
@@ -62,9 +63,9 @@ def reading(manifest: Mapping[str, Any], resource: str, parts: Sequence[Part]) -
         except PathError:
             continue  # no class can have this name
         status, found = yield path
-        if status == OK and (fixed := mapping(mapping(found.get("overhead")).get("podFixed"))):
+        if status == OK and (fixed := mapping_in(found.get("overhead"), "podFixed")):
             overheads[name] = fixed
-    if not any(_lacks_class(claim) for claim, _ in claims(manifest, resource, parts)):
+    if not any(_lacks_class(claim) for claim, _ in _claims(manifest, resource, pods)):
         return Classes(overheads)
     status, listed = yield path_to("/apis/storage.k8s.io/v1", "storageclasses")
     return Classes(overheads, _default_of(mappings(listed.get("items"))) if status == OK and is_list(listed) else "")
@@ -94,14 +95,20 @@ def filled(
 
 def claims(manifest: Any, resource: str, parts: Sequence[Part]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the claims that a manifest is or has templates of, with their paths, as far as they have a spec."""
-    spec = mapping(mapping(manifest).get("spec"))
+    return _claims(manifest, resource, pod_specs(manifest, resource, parts))
+
+
+def _claims(
+    manifest: Any, resource: str, pods: Iterable[tuple[dict[str, Any], str]]
+) -> Iterator[tuple[dict[str, Any], str]]:
+    spec = mapping_in(manifest, "spec")
     paths = [""] if resource == CLAIMS else []
     paths += [f"spec.volumeClaimTemplates[{n}]" for n, _ in enumerate(items(spec.get("volumeClaimTemplates")))]
     for place, policy in enumerate(items(spec.get("volumeClaimPolicies"))):  # of a JobSet
         templates = enumerate(items(mapping(policy).get("templates")))
         paths += [f"spec.volumeClaimPolicies[{place}].templates[{n}]" for n, _ in templates]
     if resource != PODS:  # a bare pod is charged for itself alone
-        for pod, at in pod_specs(manifest, resource, parts):
+        for pod, at in pods:
             volumes = enumerate(items(pod.get("volumes")))
             paths += [f"{at}.volumes[{n}].ephemeral.volumeClaimTemplate" for n, _ in volumes]
     for path in dict.fromkeys(paths):

@@ -15,7 +15,6 @@ Sources: ``persistent_volume_claims.go``, ``services.go``, ``resource_claims.go`
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -31,7 +30,7 @@ from backoff_ctrl.k8s.kube.answers.fields import (
     text_at,
 )
 
-from .pods import pod_amounts
+from .pods import pod_amounts, shape_of
 from .resources import LEGACY_COUNTS, is_charged, resource_of
 
 
@@ -52,58 +51,29 @@ def checked(manifest: object) -> Mapping[str, Any]:
 
 
 SHAPES_MAX: Final = 1024
-KEY_BYTES_MAX: Final = 8192  # pods with a longer key are not cached: keys must not fill the memory
-_EXACT: Final = 2  # marshal version 2 uses no references, so equal values give equal bytes
-
-_CONTAINERS: Final = ("containers", "initContainers")
-_FREE: Final = ("volumeMounts", "env")  # of a container
 _DEMANDS: dict[bytes, Demand] = {}
-
-
-def remembered_footprint(manifest: Mapping[str, Any], resource: str) -> Demand:
-    """Return ``footprint(manifest, resource=resource)``, from the cache if that shape was read before.
-
-    Raises ``FieldError`` as ``footprint`` does.
-    """
-    key = _key(manifest) if resource == "pods" else None
-    if key is None:
-        return footprint(manifest, resource=resource)
-    known = _DEMANDS.get(key)
-    if known is None:
-        known = footprint(manifest, resource=resource)
-        if len(_DEMANDS) >= SHAPES_MAX:
-            _DEMANDS.clear()
-        _DEMANDS[key] = known
-    return known
-
-
-def _key(manifest: Mapping[str, Any]) -> bytes | None:
-    """Serialise everything that can affect the charge; None for a manifest that is not plain JSON or too large."""
-    try:
-        parts = [manifest.get("kind"), manifest.get("apiVersion"), manifest.get("status")]
-        for name, value in manifest["spec"].items():
-            if name in _CONTAINERS and isinstance(value, list):
-                parts.append(name)
-                for container in value:
-                    charged: list[Any] = []
-                    for field, content in container.items():
-                        if field not in _FREE:
-                            charged += (field, content)
-                    parts.append(charged)
-            elif name != "volumes":
-                parts += (name, value)
-        key = marshal.dumps(parts, _EXACT)
-    except (KeyError, TypeError, ValueError, AttributeError):
-        return None
-    return key if len(key) <= KEY_BYTES_MAX else None
 
 
 def charge(manifest: Mapping[str, Any], resource: str, at: str = "spec") -> Demand:
     """Return what the create of this object is charged. Raises ``FieldError`` for a malformed one.
 
-    ``at`` is the path of the object's ``spec`` in errors, for objects that are a section of a larger manifest.
+    ``at`` is the path of the object's ``spec`` in errors, for objects that are a section of a larger manifest. Pods of
+    one shape are read once: a task's, a Job's and its pods' charges are asked for again and again.
     """
-    if not is_charged(manifest, resource):
+    shape = shape_of(manifest) if resource == "pods" else None
+    if shape is None:
+        return _charge(manifest, resource, at)
+    known = _DEMANDS.get(shape)
+    if known is None:
+        known = _charge(manifest, resource, at)
+        if len(_DEMANDS) >= SHAPES_MAX:
+            _DEMANDS.clear()
+        _DEMANDS[shape] = known
+    return known
+
+
+def _charge(manifest: Mapping[str, Any], resource: str, at: str) -> Demand:
+    if not is_charged(checked(manifest), resource):
         return Demand({})
     amounts, scopes = _special_charge(manifest, resource, at)
     amounts[f"count/{resource}"] = NANO

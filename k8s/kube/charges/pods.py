@@ -6,6 +6,7 @@ of ``pkg/apis/core/v1/defaults.go``, ``pkg/quota/v1/evaluator/core/pods.go``, ``
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,11 @@ from backoff_ctrl.k8s.kube.answers.fields import FieldError, amounts_at, count_a
 _HUGE_PAGES: Final = "hugepages-"
 _OF_DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"  # an extended resource for each DeviceClass
 _COMPUTE: Final = ("cpu", "memory")
+_CHARGED: Final = ("resources", "overhead", "activeDeadlineSeconds", "priorityClassName", "affinity")
+"""The fields of a pod's spec that are read, beside its containers."""
+SHAPE_BYTES_MAX: Final = 8192
+"""Shapes are remembered: they must not fill the memory."""
+_EXACT: Final = 2  # marshal version 2 uses no references, so equal values give equal bytes
 _LIMITED: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -47,6 +53,24 @@ def pod_amounts(spec: Mapping[str, Any], path: str, quality: str = "") -> tuple[
     requests, limits = _total_requests(pod), _total_limits(pod)
     best_effort = quality == "BestEffort" if quality else _is_best_effort(pod)
     return _by_quota_name(requests, limits), _scopes(spec, path, best_effort=best_effort)
+
+
+def shape_of(pod: Mapping[str, Any]) -> bytes | None:
+    """Serialise all of a pod that is read here: pods of one shape are charged the same.
+
+    None for one that is malformed, no plain JSON, or too large to be remembered.
+    """
+    try:
+        spec, status = pod["spec"], pod.get("status")
+        fields = [pod.get("kind"), status.get("qosClass") if isinstance(status, Mapping) else status]
+        fields += map(spec.get, _CHARGED)
+        for key in ("containers", "initContainers"):
+            for container in spec.get(key) or ():
+                fields += (key, container.get("resources"), container.get("restartPolicy"))
+        shape = marshal.dumps(fields, _EXACT)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return shape if len(shape) <= SHAPE_BYTES_MAX else None
 
 
 def _read(spec: Mapping[str, Any], path: str) -> _Pod:

@@ -17,6 +17,7 @@ from backoff_ctrl.k8s.kube.answers.fields import (
     list_at,
     mapping,
     mapping_at,
+    mapping_in,
     mappings,
     mappings_at,
     metadata_of,
@@ -97,7 +98,7 @@ def _recounted(whole: Mapping[str, Any]) -> frozenset[str]:
     """
     for entry in reversed(mappings(metadata_of(whole).get("managedFields"))):
         if entry.get("manager") == RECOUNTS and entry.get("subresource") == "status":
-            used = mapping(mapping(mapping(entry.get("fieldsV1")).get("f:status")).get("f:used"))
+            used = mapping_in(mapping_in(entry.get("fieldsV1"), "f:status"), "f:used")
             return frozenset(name[2:] for name in used if name.startswith("f:"))
     return frozenset()
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import ssl
-import threading
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -21,6 +19,7 @@ from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.kube.answers.printing import printable, without_passwords
 from backoff_ctrl.k8s.kube.paths import path_to
+from backoff_ctrl.k8s.kube.recent import Recent
 from backoff_ctrl.k8s.kube.time_limit import within
 
 from .finding import OTHER, ClusterAccess, ReachError, find_place, one_line
@@ -282,33 +281,6 @@ def find_api_server(
     finally:
         reach.close()
     return place
-
-
-class Recent:
-    """Answers of the API server that are not asked for again while they are fresh. Thread-safe."""
-
-    def __init__(self, seconds: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Keep ``most`` answers, each for so many seconds."""
-        self._seconds = seconds
-        self._most = most
-        self._clock = clock
-        self._kept: dict[tuple[Any, ...], tuple[float, Any]] = {}  # until when, and what
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[Any, ...], ask: Callable[[], T]) -> T:
-        """Return a fresh answer to ``key``, else what ``ask`` returns now; an error of it is not kept."""
-        with self._lock:
-            kept = self._kept.get(key)
-        if kept is not None and self._clock() < kept[0]:
-            found: T = kept[1]
-            return found
-        value = ask()
-        with self._lock:
-            self._kept.pop(key, None)
-            self._kept[key] = self._clock() + self._seconds, value
-            while len(self._kept) > self._most:
-                del self._kept[next(iter(self._kept))]
-        return value
 
 
 def _names(listed: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -10,9 +12,10 @@ from typing import Final, TypeVar
 from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT, Answer, NotSent, OutcomeUnknown
 from backoff_ctrl.k8s.kube.answers.fields import metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
-from backoff_ctrl.k8s.kube.charges.device_claims import Devices, Reading, reading
+from backoff_ctrl.k8s.kube.charges.device_claims import OK, Devices, Reading, reading
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.paths import PathError, path_to
+from backoff_ctrl.k8s.kube.recent import Recent
 
 from .kinds import JSON, PODS, Kind
 from .session import ClusterSession
@@ -22,6 +25,9 @@ T = TypeVar("T")
 FORBIDDEN: Final = 403
 MERGE: Final = "application/merge-patch+json"
 GONE: Final = (404, 410)
+KEPT: Final = 5.0
+"""Seconds that an answer is kept about what the cluster adds to objects: LimitRanges, classes, claim templates."""
+KEPT_MAX: Final = 256
 STRICT: Final = ("fieldValidation", "Strict")
 """Refuses fields that the server does not know, which it would drop. Servers before 1.25 do not know it."""
 
@@ -41,9 +47,15 @@ class ClusterError(Exception):
 class Objects:
     """Requests with this program's own account. ``may_create``: whether it may still send creates."""
 
-    def __init__(self, session: ClusterSession, may_create: Callable[[], bool] = lambda: True) -> None:
+    def __init__(
+        self,
+        session: ClusterSession,
+        may_create: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._session = session
         self._may_create = may_create
+        self._learnt = Recent(KEPT, KEPT_MAX, clock)
 
     def now(self) -> datetime:
         """Return the time by the API server's clock, which it notes on objects."""
@@ -60,14 +72,15 @@ class Objects:
 
     async def read(self, kind: Kind, namespace: str, name: str) -> JSON | None:
         """Return an object, or None. Raises ``ClusterError``."""
-        what = f"read {kind.resource} {namespace}/{name}"
-        return await self._object(what, "GET", lambda: one(kind, namespace, name))
+        return await self._object(
+            lambda: f"read {kind.resource} {namespace}/{name}", "GET", lambda: one(kind, namespace, name)
+        )
 
     async def pods(self, namespace: str, labels: Mapping[str, str]) -> tuple[JSON, ...]:
         """Return the pods with these labels. Raises ``ClusterError``."""
         selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
         found = await self._object(
-            f"list the pods of {namespace}",
+            lambda: f"list the pods of {namespace}",
             "GET",
             lambda: collection(PODS, namespace),
             query=[("labelSelector", selector)],
@@ -77,16 +90,15 @@ class Objects:
 
     async def pods_of(
         self,
-        resource: JSON,
+        namespace: str,
         labels: Mapping[str, str],
         names: Callable[[], Iterable[str]],
         known: Known | None = None,
     ) -> tuple[JSON, ...]:
-        """Return an object's pods: by these labels or, if no pod has them, by ``names``.
+        """Return the pods of an object in this namespace: by these labels or, if no pod has them, by ``names``.
 
         ``known`` finds pods by labels in a cache. Raises ``ClusterError``, and what ``names`` raises.
         """
-        namespace = str(metadata_of(resource).get("namespace"))
         found = known(namespace, labels) if known and labels else None
         if found is None and labels:
             found = await self.pods(namespace, labels)
@@ -118,7 +130,18 @@ class Objects:
             return found
 
     async def _found(self, path: str) -> tuple[int, JSON]:
-        """Return the status and the object of an answer to GET; 0: there is no answer."""
+        """Return the status and the object of an answer to GET, asked once for all who ask within ``KEPT`` seconds.
+
+        0: there is no answer. Only what was found is kept: what is missing may come at any time.
+        """
+        key = (path,)
+        asking = self._learnt.get(key, lambda: asyncio.create_task(self._get(path)))
+        status, found = await asyncio.shield(asking)  # others wait for it, too
+        if status != OK:
+            self._learnt.drop(key)
+        return status, found
+
+    async def _get(self, path: str) -> tuple[int, JSON]:
         try:
             answer = await self.ask("GET", path)
         except (NotSent, OutcomeUnknown):
@@ -129,11 +152,13 @@ class Objects:
         """Apply a JSON merge patch. None: the object is gone. Raises ``ClusterError``; a conflict has status 409."""
         headers = {"Content-Type": MERGE}
         path = partial(_path, kind, resource)
-        return await self._object("patch " + _named(kind, resource), "PATCH", path, patch, headers)
+        return await self._object(partial(_what, "patch", kind, resource), "PATCH", path, patch, headers)
 
     async def replace(self, kind: Kind, resource: JSON, update: JSON) -> JSON | None:
         """Replace it by another object. None: it is gone. Raises ``ClusterError``."""
-        return await self._object("update " + _named(kind, resource), "PUT", partial(_path, kind, resource), update)
+        return await self._object(
+            partial(_what, "update", kind, resource), "PUT", partial(_path, kind, resource), update
+        )
 
     async def delete(self, kind: Kind, resource: JSON) -> None:
         """Delete this object, by its uid, with what was made of it. It may be gone already."""
@@ -144,14 +169,14 @@ class Objects:
             "preconditions": {"uid": metadata_of(resource).get("uid")},
         }
         try:
-            await self._object("delete " + _named(kind, resource), "DELETE", partial(_path, kind, resource), body)
+            await self._object(partial(_what, "delete", kind, resource), "DELETE", partial(_path, kind, resource), body)
         except ClusterError as error:
             if error.status != 409:  # another object has its name
                 raise
 
     async def _object(
         self,
-        what: str,
+        what: Callable[[], str],
         method: str,
         path: Callable[[], str],
         body: object = None,
@@ -163,12 +188,12 @@ class Objects:
         except PathError:
             return None  # no object can have this name
         except (NotSent, OutcomeUnknown) as error:
-            raise ClusterError(what, str(error)) from error
+            raise ClusterError(what(), str(error)) from error
         if answer.ok:
             return answer.json() or {}
         if answer.status in GONE:
             return None
-        raise ClusterError(what, f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
+        raise ClusterError(what(), f"{answer.status} {rejection_of(answer).message}".strip(), answer.status)
 
     async def ask(
         self,
@@ -199,6 +224,6 @@ def _path(kind: Kind, resource: JSON) -> str:
     return one(kind, str(metadata.get("namespace")), str(metadata.get("name")))
 
 
-def _named(kind: Kind, resource: JSON) -> str:
+def _what(verb: str, kind: Kind, resource: JSON) -> str:
     metadata = metadata_of(resource)
-    return f"{kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"
+    return f"{verb} {kind.resource} {metadata.get('namespace')}/{metadata.get('name')}"

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from .asking import Reach, ReachError, Recent
+from backoff_ctrl.k8s.kube.recent import Recent
+
+from .asking import Reach, ReachError
 from .rights import Right
 
 KEPT: Final = 10.0

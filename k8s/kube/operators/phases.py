@@ -21,20 +21,19 @@ class Phase(IntEnum):
     ABORTED = 10
     PAUSED = 11
 
+    is_failure: bool
+    """The object has failed; a retryable failure may be followed by another attempt."""
+    is_terminal: bool
+    """This attempt is over."""
+
+    def __init__(self, _: int) -> None:
+        self.is_failure = self._name_ in {"RETRYABLE_FAILURE", "PERMANENT_FAILURE"}
+        self.is_terminal = self.is_failure or self._name_ in {"SUCCESS", "ABORTED"}
+
     @property
     def title(self) -> str:
         """The phase as text, as in JSON: ``WaitingForResources``."""
         return "".join(word.capitalize() for word in self.name.split("_"))
-
-    @property
-    def is_failure(self) -> bool:
-        """Whether the object has failed; a retryable failure may be followed by another attempt."""
-        return self in (Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE)
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether this attempt is over."""
-        return self in (Phase.SUCCESS, Phase.RETRYABLE_FAILURE, Phase.PERMANENT_FAILURE, Phase.ABORTED)
 
 
 class ErrorKind(StrEnum):

@@ -6,36 +6,35 @@ One user may store thousands of objects of a megabyte, so what is kept of the ob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Key, Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 
 from .informer import Observer, Refusal
-from .objects import Object, WatchedKind, is_older, read_object
+from .objects import WatchedKind, is_older, read_object
 from .shares import Shares
-
-TASK_UID: Final = "backoff-ctrl.dev/task-uid"
-ATTEMPT: Final = "backoff-ctrl.dev/attempt"
-STORE: Final = "backoff-ctrl.dev/store"
-"""The label that bounds what is watched, and what is swept."""
 
 MANAGERS: Final = "managedFields"
 """A field of metadata that is not needed here, and takes up a third of an object."""
-MARKS: Final = frozenset({TASK_UID, ATTEMPT, STORE})
-Changed = Callable[[JSON, bool], object]
+Changed = Callable[[Object, bool], object]
 """Called with an object that is new, has changed or is gone; the second argument is True if it is gone."""
 
 
 class Keeping(Protocol):
     """Says what is kept of the objects of a kind."""
 
+    marks: Container[str]
+    """The labels by which an object is known that is not kept."""
+
     def trim(self, body: Mapping[str, Any]) -> JSON:
         """Return what is needed of an object. Pure."""
         ...
 
-    def keep(self, body: JSON) -> JSON | None:
+    def keep(self, found: Object) -> Object | None:
         """Return what is kept from now on of what is needed, or None."""
         ...
 
@@ -43,7 +42,7 @@ class Keeping(Protocol):
         """Keep an object no longer."""
         ...
 
-    def has_room(self, found: JSON) -> bool:
+    def has_room(self, found: Object) -> bool:
         """Return whether more may be kept by now of an object of which this is kept."""
         ...
 
@@ -51,23 +50,22 @@ class Keeping(Protocol):
 class Whole:
     """Keeps all of an object but its ``managedFields``, as far as its namespace's share allows, or no part of it."""
 
-    def __init__(self, shares: Shares | None = None) -> None:
+    def __init__(self, shares: Shares | None = None, marks: Container[str] = ()) -> None:
         self._shares = shares
+        self.marks = marks
 
     def trim(self, body: Mapping[str, Any]) -> JSON:
         return without_managers(body)
 
-    def keep(self, body: JSON) -> JSON | None:
-        if self._shares is None:
-            return body
-        metadata = metadata_of(body)
-        return None if self._shares.take(text(metadata.get("namespace")), text(metadata.get("uid")), body) else body
+    def keep(self, found: Object) -> Object | None:
+        beyond = self._shares is not None and self._shares.take(found.namespace, found.uid, found.body)
+        return None if beyond else found
 
     def drop(self, namespace: str, uid: str) -> None:
         if self._shares is not None:
             self._shares.give_back(namespace, uid)
 
-    def has_room(self, found: JSON) -> bool:  # noqa: ARG002
+    def has_room(self, found: Object) -> bool:  # noqa: ARG002
         return False
 
 
@@ -96,17 +94,17 @@ class Cache(Observer):
         self._on_refused = on_refused
         self._keeping = keeping or Whole()
         self.trim = self._keeping.trim
-        self._objects: dict[tuple[str, str], JSON] = {}
-        self._left_out: dict[tuple[str, str], JSON] = {}  # what identifies each object that is not kept
-        self._listed: set[tuple[str, str]] | None = None
+        self._objects: dict[Key, Object] = {}
+        self._left_out: dict[Key, Object] = {}  # what identifies each object that is not kept
+        self._listed: set[Key] | None = None
 
-    def find(self, key: tuple[str, str]) -> JSON | None:
+    def find(self, key: Key) -> Object | None:
         return self._objects.get(key)
 
-    def everything(self) -> Iterable[JSON]:
+    def everything(self) -> Iterable[Object]:
         return list(self._objects.values())
 
-    def has_room(self, found: JSON) -> bool:
+    def has_room(self, found: Object) -> bool:
         """Return whether more may be kept by now of an object of which this is kept."""
         return self._keeping.has_room(found)
 
@@ -114,13 +112,13 @@ class Cache(Observer):
         """Return whether each object of this namespace that exists is found here."""
         return self.fed and all(key[0] != namespace for key in self._left_out)
 
-    def note(self, resource: Mapping[str, Any]) -> JSON:
+    def note(self, found: Object) -> Object:
         """Take in an object from an answer, which the watch may report later. Return what is known of it now."""
-        metadata = metadata_of(resource)
-        key = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
+        needed = self._keeping.trim(found.body)
+        found = replace(found, body=needed, labels=labels_of(needed))
         if self._listed is not None:
-            self._listed.add(key)  # a list under way may be older
-        return self._keep(key, resource)
+            self._listed.add(found.key)  # a list under way may be older
+        return self._keep(found)
 
     # -- called by the informer ---------
 
@@ -137,18 +135,19 @@ class Cache(Observer):
         """Drop what the list does not have, unless it is newer than the list."""
         listed, self._listed = self._listed or set(), None
         for key in [each for each in (*self._objects, *self._left_out) if each not in listed]:
-            if not is_older(version, _version(self._known(key) or {})):
-                self._drop(key)
+            known = self._known(key)
+            if known is not None and not is_older(version, known.version):
+                self._drop(known)
         self.fed = True
         self._on_fed()
 
     def put(self, found: Object) -> None:
-        self._keep(found.key, found.body)
+        self._keep(found)
 
     def remove(self, gone: Object) -> None:
         known = self._known(gone.key)
-        if known is not None and metadata_of(known).get("uid") == gone.uid:
-            self._drop(gone.key, gone.body)
+        if known is not None and known.uid == gone.uid:
+            self._drop(known, gone)
 
     def lost(self, error: BaseException) -> None:  # noqa: ARG002
         """Changes may be missed from now on: an object has to be read from the server."""
@@ -160,56 +159,49 @@ class Cache(Observer):
 
     # -- its own ---------
 
-    def _known(self, key: tuple[str, str]) -> JSON | None:
+    def _known(self, key: Key) -> Object | None:
         return self._objects.get(key) or self._left_out.get(key)
 
-    def _keep(self, key: tuple[str, str], body: Mapping[str, Any]) -> JSON:
-        known = self._known(key)
-        same = known is not None and metadata_of(known).get("uid") == metadata_of(body).get("uid")
-        if known is not None and same:
-            version, last = _version(body), _version(known)
-            if is_older(version, last) or (version == last and not self._keeping.has_room(known)):
+    def _keep(self, found: Object) -> Object:
+        """Keep an object of which only what is needed is there; return what is known of it now."""
+        known = self._known(found.key)
+        if known is not None and known.uid == found.uid:
+            as_known = found.version == known.version and not self._keeping.has_room(known)
+            if as_known or is_older(found.version, known.version):
                 return known
-        if known is not None and not same:
-            self._forget(key, known)
-        resource = self._shaped(body)
-        kept = self._keeping.keep(resource)
+        elif known is not None:
+            self._forget(known)
+        kept = self._keeping.keep(self._with_kind(found))
         if kept is None:
-            self._objects.pop(key, None)
-            self._left_out[key] = resource = _identified(resource)
+            self._objects.pop(found.key, None)
+            self._left_out[found.key] = kept = self._identified(found)
         else:
-            self._left_out.pop(key, None)
-            self._objects[key] = resource = kept
-        self._changed(resource, False)
-        return resource
+            self._left_out.pop(found.key, None)
+            self._objects[found.key] = kept
+        self._changed(kept, False)
+        return kept
 
-    def _drop(self, key: tuple[str, str], last: Mapping[str, Any] | None = None) -> None:
-        known = self._known(key)
-        assert known is not None
-        self._forget(key, known)
-        self._changed(known if last is None else self._shaped(last), True)
+    def _drop(self, known: Object, last: Object | None = None) -> None:
+        self._forget(known)
+        self._changed(known if last is None else self._with_kind(last), True)
 
-    def _forget(self, key: tuple[str, str], known: JSON) -> None:
-        self._objects.pop(key, None)
-        self._left_out.pop(key, None)
-        self._keeping.drop(key[0], text(metadata_of(known).get("uid")))
+    def _forget(self, known: Object) -> None:
+        self._objects.pop(known.key, None)
+        self._left_out.pop(known.key, None)
+        self._keeping.drop(known.namespace, known.uid)
 
-    def _shaped(self, body: Mapping[str, Any]) -> JSON:
-        return {"apiVersion": self._made[0], "kind": self._made[1], **self._keeping.trim(body)}
+    def _with_kind(self, found: Object) -> Object:
+        return replace(found, body={"apiVersion": self._made[0], "kind": self._made[1], **found.body})
+
+    def _identified(self, found: Object) -> Object:
+        """Return the part of an object by which its owner is known."""
+        metadata = metadata_of(found.body)
+        names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+        labels = {name: value for name, value in found.labels.items() if name in self._keeping.marks}
+        about = {name: metadata[name] for name in names if name in metadata} | {"labels": labels}
+        body = {"apiVersion": self._made[0], "kind": self._made[1], "metadata": about}
+        return replace(found, body=body, labels=labels)
 
 
 def without_managers(body: Mapping[str, Any]) -> JSON:
     return {**body, "metadata": {name: value for name, value in metadata_of(body).items() if name != MANAGERS}}
-
-
-def _identified(body: JSON) -> JSON:
-    """Return the part of an object by which its task is known."""
-    metadata = metadata_of(body)
-    names = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
-    found = {name: metadata[name] for name in names if name in metadata}
-    labels = {name: value for name, value in labels_of(body).items() if name in MARKS}
-    return {"apiVersion": body["apiVersion"], "kind": body["kind"], "metadata": {**found, "labels": labels}}
-
-
-def _version(body: Mapping[str, Any]) -> str:
-    return text(metadata_of(body).get("resourceVersion"))

@@ -17,8 +17,9 @@ from typing import Any, Final, NoReturn
 import aiohttp
 
 from backoff_ctrl.engine.backoff import after, delay
-from backoff_ctrl.k8s.kube.answers.bounded_json import PartlyRead, Trim, read_json
+from backoff_ctrl.k8s.kube.answers.bounded_json import PartlyRead, Trim, read_json, read_line
 from backoff_ctrl.k8s.kube.answers.fields import mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Key, Object, object_of
 from backoff_ctrl.k8s.kube.answers.paging import PAGE, EndlessListError, Pages, is_list
 from backoff_ctrl.k8s.kube.answers.rejections import read_rejection
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession, beginning
@@ -29,14 +30,11 @@ from .objects import (
     Event,
     Ignored,
     IgnoredError,
-    Key,
-    Object,
     WatchAbsentError,
     WatchBrokenError,
     WatchedKind,
     WatchExpiredError,
     WatchForbiddenError,
-    key_of,
     newest,
     read_event,
     read_object,
@@ -252,7 +250,7 @@ def _decoded(line: bytes | Ignored, trim: Trim | None = None) -> object:
     if isinstance(line, Ignored):
         return line
     try:
-        return read_json(line, trim)
+        return read_line(line, trim)
     except ValueError:
         return Ignored.NO_JSON
 
@@ -441,7 +439,7 @@ class Informer:
                         await asyncio.sleep(0)
                     self._try(observer.item, body)
                     if isinstance(body, PartlyRead):
-                        partly[key_of(body)] = body.why
+                        partly[object_of(body).key] = body.why
                 del page  # not kept until the next one is here
         if not self._version:
             raise WatchBrokenError("the list has no pages")

@@ -10,11 +10,10 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, text
-
-Key: TypeAlias = tuple[str, str]  # namespace (empty for cluster-scoped objects) and name
+from backoff_ctrl.k8s.kube.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Key, Object, object_of
 
 GONE_MAX: Final = 1024  # deleted objects whose version is kept, to recognise late events about them
 LIVE_MAX: Final = 50_000
@@ -100,16 +99,6 @@ CLUSTER_QUOTAS: Final = WatchedKind(
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
-    """An object and what identifies it. Fields that the server did not set are empty."""
-
-    body: Mapping[str, Any]
-    key: Key
-    uid: str
-    version: str
-
-
-@dataclass(frozen=True, slots=True)
 class Event:
     """One event of a watch. The ``object`` of a bookmark has only a version."""
 
@@ -131,7 +120,7 @@ def read_event(raw: object, kind: WatchedKind, namespace: str | None) -> Event:
         case "ADDED" | "MODIFIED" | "DELETED":
             return Event(type_, read_object(body, kind, namespace))
         case "BOOKMARK":
-            version = text(_metadata(body).get("resourceVersion"))
+            version = text(metadata_of(body).get("resourceVersion"))
             if not version:
                 raise IgnoredError(Ignored.NO_METADATA, "a bookmark without a resourceVersion")
             return Event("BOOKMARK", Object({}, ("", ""), "", version))
@@ -148,13 +137,15 @@ def read_object(body: object, kind: WatchedKind, namespace: str | None) -> Objec
 
     ``kind`` may be missing: items of a list do not have it.
     """
-    if not isinstance(body, Mapping):
+    if not isinstance(body, dict):
         raise IgnoredError(Ignored.NO_EVENT, f"{_shown(body)} instead of an object")
     found = body.get("kind")
     if found is not None and not (isinstance(found, str) and found in kind.names):
         raise IgnoredError(Ignored.UNKNOWN_KIND, f"an object of kind {_shown(found)} among {kind.plural}")
-    metadata = _metadata(body)
-    key = key_of(body)
+    if not isinstance(body.get("metadata"), Mapping):
+        raise IgnoredError(Ignored.NO_METADATA, "an object without metadata")
+    read = object_of(body)
+    key = read.key
     if not key[1] or kind.namespaced != bool(key[0]):
         expected = "without a name or namespace" if kind.namespaced else "without a name, or with a namespace"
         raise IgnoredError(Ignored.NO_METADATA, f"an object {expected} among {kind.plural}")
@@ -162,13 +153,7 @@ def read_object(body: object, kind: WatchedKind, namespace: str | None) -> Objec
         raise IgnoredError(
             Ignored.ELSEWHERE, f"an object of namespace {_shown(key[0])} in the watch of namespace {namespace}"
         )
-    return Object(body, key, text(metadata.get("uid")), text(metadata.get("resourceVersion")))
-
-
-def key_of(body: Mapping[str, Any]) -> Key:
-    """Return the namespace and the name of an object, empty where it has no namespace."""
-    metadata = mapping(body.get("metadata"))
-    return text(metadata.get("namespace")), text(metadata.get("name"))
+    return read
 
 
 def is_older(version: str, than: str) -> bool:
@@ -243,13 +228,6 @@ class Order:
             raise IgnoredError(
                 Ignored.TOO_MANY, f"an object beyond the first {self._live_max}; its limits are learned from refusals"
             )
-
-
-def _metadata(body: object) -> Mapping[str, Any]:
-    metadata = mapping(body).get("metadata")
-    if not isinstance(metadata, Mapping):
-        raise IgnoredError(Ignored.NO_METADATA, "an object without metadata")
-    return metadata
 
 
 def _is_number(version: str) -> bool:

@@ -13,8 +13,9 @@ from enum import StrEnum
 from typing import Final
 
 from backoff_ctrl.engine.backoff import Bucket
+from backoff_ctrl.k8s.kube.answers.objects import Key
 
-from .objects import CLUSTER_QUOTAS, IgnoredError, Key
+from .objects import CLUSTER_QUOTAS, IgnoredError
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from backoff_ctrl.k8s.kube.answers.answer import (
 )
 from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of
 from backoff_ctrl.k8s.kube.answers.rejections import Lane, Rejection, rejection_of
-from backoff_ctrl.k8s.kube.charges.footprint import footprint, remembered_footprint
+from backoff_ctrl.k8s.kube.charges.footprint import charge, footprint
 from backoff_ctrl.k8s.kube.charges.growth import added, outgrows
 from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, SERVICES
 from backoff_ctrl.k8s.sidecar.http.messages import Ask, Request
@@ -344,7 +344,7 @@ class CreateRequest:
 
     def _would_wait(self) -> bool:
         try:
-            demand = remembered_footprint(self._manifest or {}, self._chosen.target.resource)
+            demand = charge(self._manifest or {}, self._chosen.target.resource)
         except FieldError:
             return False
         wanted = ((demand, 1),)

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.watching.informer import Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 from backoff_ctrl.k8s.tasks.model import JSON, KIND
 from backoff_ctrl.k8s.tasks.stepping import has_begun
 from backoff_ctrl.k8s.tasks.store import Change, Stored, circle, needs_of

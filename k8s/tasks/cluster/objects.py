@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import is_going, mapping, mapping_in, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.kube.operators.wrong_values import told
 from backoff_ctrl.k8s.tasks.model import API_VERSION, JSON, KIND, NOTED_WITH, TaskStatus, shown, unix
@@ -68,7 +68,7 @@ def read_spec(body: Mapping[str, Any]) -> Read:
 def _writer(body: Mapping[str, Any], name: str) -> JSON:
     """Return the program that wrote a field of a Task's spec, and when, by what the server keeps of each field."""
     for entry in mappings(metadata_of(body).get("managedFields")):
-        if f"f:{name}" in mapping(mapping(entry.get("fieldsV1")).get("f:spec")):
+        if f"f:{name}" in mapping_in(entry.get("fieldsV1"), "f:spec"):
             return {"by": f"the program {text(entry.get('manager'))[:200]}", "at": text(entry.get("time"))}
     return {}
 
@@ -177,7 +177,7 @@ def read_status(raw: Mapping[str, Any], created: float, again: int = 0) -> TaskS
 
 
 def _is_edited(status: TaskStatus) -> bool:
-    """Return whether an attempt is said to have ended that has not: what the manager writes with an end is missing."""
+    """Return whether a status claims an end that the manager did not write: what it writes with an end is missing."""
     if status.ended_at is not None or status.plugin_state is None:
         return False
     if status.phase == Phase.RETRYABLE_FAILURE.title:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.events.correlator import micro_time
 from backoff_ctrl.k8s.kube.answers.answer import Answer, NotSent, OutcomeUnknown
-from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mapping_in, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
 from backoff_ctrl.k8s.kube.cluster.objects import FORBIDDEN, MERGE, STRICT, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -106,7 +106,7 @@ class Requests:
         """Return the user that the server takes this account for; empty: it does not say."""
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         answer = await self._ask("POST", WHO, kind)
-        return text(mapping(mapping(mapping(answer.json()).get("status")).get("userInfo")).get("username"))
+        return text(mapping_in(mapping_in(answer.json(), "status"), "userInfo").get("username"))
 
     async def ask_for(self, body: Mapping[str, Any], given: Mapping[str, Any], what: str) -> JSON | None:
         """Write what is asked of a Task, as these fields of its spec, as long as it has not changed.

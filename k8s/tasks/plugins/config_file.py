@@ -288,7 +288,7 @@ def _nothing(_: PlatformSettings) -> Files:
 
 
 class LiveSettings:
-    """The present settings. A file that is broken while it is edited changes nothing, and is logged once."""
+    """The present settings. A file that is broken while it is edited has no effect, and is logged once."""
 
     def __init__(
         self, path: Path | None = None, flags: Sequence[str] = (), adopt: Callable[[PlatformSettings], Files] = _nothing

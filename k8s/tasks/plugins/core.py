@@ -33,8 +33,8 @@ class Handled:
     """The phase of an attempt, and what to store until the next step.
 
     ``state`` is JSON that only the core plugin reads: store it unchanged, and give it back. An unreadable state is
-    returned as it came: nothing is lost. ``left`` is a sentence about what may still run although the attempt has
-    ended, and why; empty: nothing does.
+    returned as it came. ``left`` is a sentence about what may still run although the attempt has
+    ended, and why; empty: all of it has ended.
     """
 
     info: PhaseInfo
@@ -66,7 +66,7 @@ class Settles(Protocol):
     """A core plugin that has answers under way which would be lost if its steps ended now."""
 
     async def settle(self, seconds: float) -> None:
-        """Begin nothing more that can't be repeated, and wait until its outcomes are stored, at most so long."""
+        """Begin no more work that can't be repeated, and wait until its outcomes are stored, at most so long."""
 
 
 class Unfinished(NamedTuple):

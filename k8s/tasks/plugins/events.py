@@ -1,4 +1,4 @@
-"""The Kubernetes events about objects of tasks, as additional reasons: each once, in order, none lost.
+"""The Kubernetes events about objects of tasks, as additional reasons: each once and in order.
 
 An event is identified by its uid and its count, not by a time: many happen within one second, and the times of events
 are whole seconds.

@@ -74,14 +74,14 @@ def field_flaw(found: Any, model: str, path: str) -> Flaw | None:
 
 
 def unknown_field(found: Iterable[Any], known: Iterable[str], path: str) -> Flaw | None:
-    """Return the first name that is not among the known ones; None: there is none."""
+    """Return the first name that is not among the known ones; None: all are known."""
     names = set(known)
     wrong = next((name for name in found if name not in names), None)
     return None if wrong is None else Flaw(f"{path}.{wrong}".lstrip("."), f"unknown; {hint(str(wrong), names)}")
 
 
 def unknown_resource(name: str, path: str, further: Iterable[str] = ()) -> Flaw | None:
-    """Return what is wrong with the name of a container's resource; ``further``: names of ours. None: nothing."""
+    """Return what is wrong with the name of a container's resource; ``further``: names of ours. None: it is known."""
     known = {*_RESOURCES, *further}
     if "/" in name or name.startswith(_HUGE_PAGES) or name in known:
         return None

@@ -12,21 +12,22 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
-from backoff_ctrl.k8s.kube.watching.cache import STORE, Cache, Changed, Whole
+from backoff_ctrl.k8s.kube.watching.cache import Cache, Changed, Whole
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, WatchForbiddenError
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
 from .events import EventBook
-from .marks import Key
+from .marks import MARKS, STORE, Key
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +53,10 @@ OF_ALL: Final = 96 << 20
 
 
 class EventStream(Cache):
-    """An observer that passes events on and caches none: there are many, and few are about our objects."""
+    """An observer that passes events on without caching them: there are many, and few are about our objects."""
 
     def put(self, found: Object) -> None:
-        self._changed(dict(found.body), False)
+        self._changed(found, False)
 
     def remove(self, gone: Object) -> None:
         """Ignore the expiry of an event."""
@@ -85,14 +86,16 @@ class KindWatch:
         self._changed = changed
         self._record = record
         self._rng = rng
-        self._caches: dict[str | None, tuple[Cache, asyncio.Task[None]]] = {}
+        self._caches: dict[str | None, Cache] = {}
+        self._following: dict[str | None, asyncio.Task[None]] = {}
         self._needed: set[str] = set()
         self._apart = False  # all namespaces together are forbidden
 
     def need(self, namespace: str) -> None:
         self._needed.add(namespace)
-        self._start(None)
-        if self._apart:
+        if None not in self._caches:
+            self._start(None)
+        if self._apart and namespace not in self._caches:
             self._start(namespace)
 
     def fed(self, namespace: str) -> bool:
@@ -103,44 +106,39 @@ class KindWatch:
         """Return whether that holds for every namespace that was asked for."""
         return all(self.fed(namespace) for namespace in list(self._needed))
 
-    def find(self, namespace: str, name: str) -> JSON | None:
+    def find(self, namespace: str, name: str) -> Object | None:
         for cache in self._of(namespace):
             if cache.fed and (found := cache.find((namespace, name))) is not None:
                 return found
         return None
 
-    def everything(self) -> Iterable[JSON]:
-        for cache, _ in list(self._caches.values()):
-            if cache.fed:
-                yield from cache.everything()
-
-    def note(self, namespace: str, resource: JSON) -> None:
-        for cache in self._of(namespace):
-            cache.note(resource)
+    def note(self, found: Object) -> None:
+        for cache in self._of(found.namespace):
+            cache.note(found)
 
     async def aclose(self) -> None:
-        tasks = [task for _, task in self._caches.values()]
+        tasks = list(self._following.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _of(self, namespace: str) -> list[Cache]:
-        return [self._caches[place][0] for place in (None, namespace) if place in self._caches]
+        return list(filter(None, map(self._caches.get, (None, namespace))))
 
     def _start(self, namespace: str | None) -> None:
-        if namespace not in self._caches:
-            fed = self._together if namespace is None else (lambda: None)
-            cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
-            informer = Informer(
-                self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
-            )
-            self._caches[namespace] = cache, asyncio.create_task(informer.run())
+        fed = self._together if namespace is None else (lambda: None)
+        cache = self._keeper(self._kind, namespace, self._made, self._changed, fed, self._refused)
+        informer = Informer(
+            self._source, cache, self._record, self._rng, longest_pause=LONGEST_PAUSE, ask_again=ASK_AGAIN
+        )
+        self._caches[namespace], self._following[namespace] = cache, asyncio.create_task(informer.run())
 
     def _together(self) -> None:
         """All namespaces are watched together now: end the watches of single ones."""
         self._apart = False
         for namespace in [each for each in self._caches if each is not None]:
-            self._caches.pop(namespace)[1].cancel()
+            del self._caches[namespace]
+            self._following.pop(namespace).cancel()
 
     def _refused(self, namespace: str | None, error: Refusal, times: int) -> None:
         if times == 2:  # not after the first one: a server that has just started refuses everything
@@ -148,7 +146,7 @@ class KindWatch:
             log.warning("%s in %s can't be watched, each step reads its object: %s", self._kind.plural, where, error)
         if namespace is None and isinstance(error, WatchForbiddenError):
             self._apart = True
-            for each in sorted(self._needed):
+            for each in sorted(self._needed - self._caches.keys()):
                 self._start(each)
 
 
@@ -159,7 +157,7 @@ class Watches:
         self,
         session: ClusterSession,
         store: str,
-        on_object: Callable[[Kind, JSON, bool], object],
+        on_object: Callable[[Kind, Object, bool], object],
         on_pod: Callable[[Key], object],
         events: EventBook,
     ) -> None:
@@ -179,47 +177,42 @@ class Watches:
         self._pods: dict[str, tuple[KindWatch, PodIndex]] = {}
         self._about: dict[str, KindWatch] = {}
 
-    def need(self, kind: Kind, namespace: str) -> None:
+    def need(self, kind: Kind, namespace: str) -> KindWatch:
+        """Return the watch of a kind, which follows this namespace from now on."""
         watch = self._kinds.get(kind)
         if watch is None:
             watched = WatchedKind(kind.path, kind.plural, frozenset({kind.kind}), labels=f"{STORE}={self._store}")
             watch = self._kinds[kind] = self._watch(
-                watched, (kind.api_version, kind.kind), lambda body, gone: self._on_object(kind, body, gone)
+                watched, (kind.api_version, kind.kind), lambda found, gone: self._on_object(kind, found, gone)
             )
         watch.need(namespace)
+        return watch
 
     def need_events(self, kind: Kind, namespace: str) -> None:
         watch = self._about.get(kind.kind)
         if watch is None:
             events = WatchedKind(EVENTS, "events", frozenset({"Event"}), fields=f"regarding.kind={kind.kind}")
-            watch = self._about[kind.kind] = self._watch(events, EVENT, self.events.changed, EventStream)
+            watch = self._about[kind.kind] = self._watch(
+                events, EVENT, lambda found, _: self.events.changed(found.body), EventStream
+            )
         watch.need(namespace)
 
-    def fed(self, kind: Kind, namespace: str) -> bool:
-        watch = self._kinds.get(kind)
-        return watch is not None and watch.fed(namespace)
-
-    def find(self, kind: Kind, namespace: str, name: str) -> JSON | None:
+    def find(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return the last known state of an object of ours; None: it is not known."""
         watch = self._kinds.get(kind)
         return None if watch is None else watch.find(namespace, name)
 
-    def note(self, kind: Kind, resource: JSON) -> None:
+    def note(self, kind: Kind, found: Object) -> None:
         watch = self._kinds.get(kind)
         if watch is not None:
-            watch.note(str(metadata_of(resource).get("namespace") or ""), resource)
-
-    def everything(self) -> Iterator[tuple[Kind, JSON]]:
-        for kind, watch in list(self._kinds.items()):
-            for resource in watch.everything():
-                yield kind, resource
+            watch.note(found)
 
     def pods(self, namespace: str, labels: Mapping[str, str], key: Key) -> tuple[JSON, ...] | None:
         """Return the pods with these labels; None: they are not known yet, and have to be read from the server.
 
         From now on ``on_pod`` reports changes of them for ``key``.
 
-        They are watched by one label, whatever its value: so one watch serves all objects of an operator.
+        They are watched by one label, with any value: so one watch serves all objects of an operator.
         """
         name = min(labels)
         if name not in self._pods:
@@ -245,10 +238,10 @@ class Watches:
         self,
         kind: WatchedKind,
         made: tuple[str, str],
-        changed: Callable[[dict[str, Any], bool], object],
+        changed: Changed,
         keeper: type[Cache] = Cache,
     ) -> KindWatch:
-        bounded = partial(keeper, keeping=Whole(self._shares))
+        bounded = partial(keeper, keeping=Whole(self._shares, MARKS))
         return KindWatch(self._source, kind, made, changed, self.record, self._rng, bounded)
 
     def states(self) -> Iterator[tuple[str, bool]]:
@@ -268,15 +261,13 @@ class PodIndex:
         self._asked: dict[Key, tuple[str, str]] = {}
         self._found: dict[tuple[str, str], dict[str, JSON]] = {}
 
-    def changed(self, pod: JSON, gone: bool) -> None:
-        metadata = metadata_of(pod)
-        value = str((metadata.get("labels") or {}).get(self._label) or "")
-        place = str(metadata.get("namespace") or ""), value
+    def changed(self, pod: Object, gone: bool) -> None:
+        place = pod.namespace, str(pod.labels.get(self._label) or "")
         pods = self._found.setdefault(place, {})
         if gone:
-            pods.pop(str(metadata.get("name")), None)
+            pods.pop(pod.name, None)
         else:
-            pods[str(metadata.get("name"))] = pod
+            pods[pod.name] = dict(pod.body)
         if not pods:
             del self._found[place]
         asker = self._askers.get(place)
@@ -304,7 +295,9 @@ def _carries(pod: JSON, labels: Mapping[str, str]) -> bool:
 class Monitor:
     """Written by one event loop, read from any thread: each step is a single dict operation."""
 
-    def __init__(self, is_terminal: Callable[[Kind, JSON], bool], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, is_terminal: Callable[[Kind, Object], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """``is_terminal`` asks a kind's plugin whether an object has ended."""
         self._is_terminal = is_terminal
         self._clock = clock
@@ -312,20 +305,19 @@ class Monitor:
         self._numbers: Counter[Place] = Counter()
         self._zero_since: dict[Place, float] = {}
 
-    def changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
-        metadata = metadata_of(resource)
-        namespace = str(metadata.get("namespace") or "")
-        place = kind.resource, namespace, str(metadata.get("name"))
+    def changed(self, kind: Kind, found: Object, gone: bool) -> None:
+        resource, (namespace, name) = kind.resource, found.key
+        place = resource, namespace, name
         before = self._states.pop(place, None)
-        after = None if gone else self._state(kind, resource)
+        after = None if gone else self._state(kind, found)
         if after is not None:
             self._states[place] = after
         if before == after:
             return
         if before is not None:
-            self._count((kind.resource, namespace, before), -1)
+            self._count((resource, namespace, before), -1)
         if after is not None:
-            self._count((kind.resource, namespace, after), 1)
+            self._count((resource, namespace, after), 1)
 
     def numbers(self) -> Iterator[tuple[Place, int]]:
         """Return the number of objects by kind, namespace and state; one that fell to 0 as 0, for a while."""
@@ -337,10 +329,10 @@ class Monitor:
                 self._zero_since.pop(place, None)
                 del self._numbers[place]
 
-    def _state(self, kind: Kind, resource: JSON) -> str:
-        if is_going(resource):
+    def _state(self, kind: Kind, found: Object) -> str:
+        if found.is_going:
             return GOING
-        return ENDED if self._is_terminal(kind, resource) else LIVING
+        return ENDED if self._is_terminal(kind, found) else LIVING
 
     def _count(self, place: Place, more: int) -> None:
         self._numbers[place] += more

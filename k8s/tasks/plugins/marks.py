@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.kube.answers.fields import labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, NAME_LEAST
-from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, STORE, TASK_UID
 
 from .config import K8sPluginConfig
 from .protocol import PluginProperties, TaskMetadata
@@ -18,6 +18,12 @@ from .protocol import PluginProperties, TaskMetadata
 Key: TypeAlias = tuple[str, int]
 """A task's uid and the number of the attempt: one object each."""
 
+TASK_UID: Final = "backoff-ctrl.dev/task-uid"
+ATTEMPT: Final = "backoff-ctrl.dev/attempt"
+STORE: Final = "backoff-ctrl.dev/store"
+"""The label that bounds what is watched, and what is swept."""
+MARKS: Final = frozenset({TASK_UID, ATTEMPT, STORE})
+"""The labels by which the task of an object is known."""
 TASK_NAME: Final = "backoff-ctrl.dev/task-name"
 PROJECT: Final = "backoff-ctrl.dev/project"
 DOMAIN: Final = "backoff-ctrl.dev/domain"
@@ -35,10 +41,9 @@ def marks_of(key: Key, store: str) -> dict[str, str]:
     return {TASK_UID: key[0], ATTEMPT: str(key[1]), STORE: store}
 
 
-def key_of(resource: Mapping[str, Any]) -> Key | None:
+def key_of(found: Object) -> Key | None:
     """Return the key of an object; None: it does not belong to a task."""
-    labels = labels_of(resource)
-    uid, attempt = text(labels.get(TASK_UID)), text(labels.get(ATTEMPT))
+    uid, attempt = text(found.labels.get(TASK_UID)), text(found.labels.get(ATTEMPT))
     return (uid, int(attempt)) if uid and attempt.isdecimal() else None
 
 
@@ -107,6 +112,6 @@ def with_metadata(
 
 
 def _names_of(task: TaskMetadata) -> dict[str, str]:
-    """Return the labels by which people find a task's object; none for what it does not name."""
+    """Return the labels by which people find a task's object, for what it names."""
     names = {TASK_NAME: task.name, PROJECT: task.project, DOMAIN: task.domain}
     return {label: label_value(name) for label, name in names.items() if name}

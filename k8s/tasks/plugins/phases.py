@@ -94,7 +94,7 @@ class PhaseInfo:
 
 
 def flaw_of(said: object) -> str:
-    """Return what is wrong with the result of a plugin; empty: nothing."""
+    """Return what is wrong with the result of a plugin; empty: it is right."""
     if not isinstance(said, PhaseInfo):
         return f"it returned {type(said).__name__} instead of a PhaseInfo"
     wrong = {
@@ -129,7 +129,7 @@ def _no_json(said: PhaseInfo) -> str:
         "".join(texts).encode()
     except (TypeError, ValueError) as wrong:
         return f"what it says can't be stored as JSON: {wrong}"
-    if flaw := flaw_of_kept(said.custom, most=None):
+    if said.custom and (flaw := flaw_of_kept(said.custom, most=None)):
         return f"its facts can't be kept: {flaw}"
     if said.outputs is not None and (flaw := flaw_of_kept(said.outputs)):
         return f"its outputs can't be kept: {flaw}"

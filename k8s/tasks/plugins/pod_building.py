@@ -10,18 +10,18 @@ run. The base of it all is the cluster's PodTemplate, if one is named. Its conta
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mapping_in, mappings, metadata_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 
-from .config import K8sPluginConfig
+from .config import AcceleratorClass, K8sPluginConfig
 from .field_names import CONTAINER, METADATA, POD_SPEC, VARIABLE, model_of, names_of
 from .pod_phases import ADJUSTED, PRIMARY_CONTAINER
-from .pod_placing import Asked, Bounds, accelerator_of, ask, bounds_of, keep_within, schedule
+from .pod_placing import Asked, Bounds, Run, accelerator_of, ask, bounds_of, keep_within, schedule
 from .protocol import (
     TaskContext,
     TaskSpecError,
@@ -92,7 +92,7 @@ def pod_template(task: TaskContext, template: Any, path: str, *, primary: str = 
 
 
 def pod(task: TaskContext, template: Any, path: str, *, primary: str = "") -> JSON:
-    """Return a whole pod of a template: as ``pod_template`` does, and its restart policy is ``Never`` if it names none.
+    """Return a whole pod of a template: as ``pod_template`` does, and its restart policy is ``Never`` by default.
 
     Name and namespace are the manager's to add. Raises ``TaskSpecError``.
     """
@@ -117,10 +117,10 @@ def container(task: TaskContext, template: Any, path: str) -> JSON:
     if not isinstance(template, dict):
         raise TaskSpecError(path, "must be an object: a container")
     check_fields(template, CONTAINER, path)
-    _check_run(task)
+    run = _run_of(task, accelerator_of(task))
     made = deepcopy(template)
-    _finish(made, task, path, _bounds(task), is_primary=True)
-    _set_environment(made, task, path, of_run=True)
+    _finish(made, task, path, run, is_primary=True)
+    _set_environment(made, task.config, path, run.env)
     return made
 
 
@@ -132,7 +132,7 @@ def scheduling(task: TaskContext, containers: Any, path: str) -> JSON:
     Raises ``TaskSpecError``.
     """
     spec: JSON = {"containers": objects_at({"containers": containers}, "containers", path)}
-    schedule(spec, task, path)
+    schedule(spec, task, accelerator_of(task), path)
     if task.config.scheduler_name:
         spec["schedulerName"] = task.config.scheduler_name
     del spec["containers"]
@@ -225,15 +225,15 @@ def _primary(task: TaskContext, names: list[str], *, needs_primary: bool) -> str
 
 def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str) -> JSON:
     config = task.config
-    below = accelerator_of(task).pod_template
-    if below is not None:
-        spec, metadata = on_template(spec, metadata, primary, below)
+    accelerator = accelerator_of(task)
+    if accelerator.pod_template is not None:
+        spec, metadata = on_template(spec, metadata, primary, accelerator.pod_template)
     if task.pod_template is not None:
         spec, metadata = on_template(spec, metadata, primary, task.pod_template)
-    lowered = finish_containers(spec, primary, task, path)
+    lowered = finish_containers(spec, primary, task, _run_of(task, accelerator), path)
     if lowered:
         metadata["annotations"][ADJUSTED] = "; ".join(lowered)
-    schedule(spec, task, path)
+    schedule(spec, task, accelerator, path)
     spec.setdefault("restartPolicy", "Never")
     if task.metadata.service_account and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = task.metadata.service_account
@@ -251,7 +251,7 @@ def _pod(spec: JSON, metadata: JSON, primary: str, task: TaskContext, path: str)
 
 def on_template(spec: JSON, metadata: JSON, primary: str, template: Mapping[str, Any]) -> tuple[JSON, JSON]:
     """Return a pod's spec and its labels and annotations on top of a PodTemplate."""
-    below = mapping(mapping(template.get("template")).get("spec"))
+    below = mapping_in(template.get("template"), "spec")
     plain = {key: value for key, value in below.items() if key not in _DEFAULTS}
     merged = _over(plain, {key: value for key, value in spec.items() if key not in _DEFAULTS})
     for key, default in _DEFAULTS.items():
@@ -285,43 +285,43 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> JSON:
     return merged
 
 
-def finish_containers(spec: JSON, primary: str, task: TaskContext, path: str) -> list[str]:
+def finish_containers(spec: JSON, primary: str, task: TaskContext, run: Run, path: str) -> list[str]:
     """Set, in place, what the platform and the run add to a pod's containers; the run's settings are for ``primary``.
 
     Returns a sentence for each amount that the platform's limits lowered. Raises ``TaskSpecError``.
     """
-    bounds = _bounds(task)
-    _check_run(task)
-    if object_at(task.spec, "resources", "spec") and not primary:
+    if run.resources and not primary:
         raise TaskSpecError("spec.resources", "no container is the primary one: write them to the pod template's own")
-    lowered = _whole_pod(spec, bounds, path)
+    lowered = _whole_pod(spec, run.bounds, path)
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or []):
             at = path if path == "spec.container" else f"{path}.{key}[{index}]"  # that task has one, and no list
             is_primary = key == "containers" and container["name"] == primary
-            asked = _finish(container, task, at, bounds, is_primary=is_primary)
+            asked = _finish(container, task, at, run, is_primary=is_primary)
             lowered += [f"container {container['name']}: {each}" for each in asked.lowered]
-            _set_environment(container, task, at, of_run=is_primary or (key == "containers" and not primary))
+            of_run = is_primary or (key == "containers" and not primary)
+            _set_environment(container, task.config, at, run.env if of_run else ())
     return lowered
 
 
-def _check_run(task: TaskContext) -> None:
-    """Raise ``TaskSpecError`` for an unknown name in what a run changes of its containers."""
-    insist_on_fields(object_at(task.spec, "resources", "spec"), _AMOUNTS, "spec.resources")
+def _run_of(task: TaskContext, accelerator: AcceleratorClass) -> Run:
+    """Read what a run changes of its containers. Raises ``TaskSpecError``."""
+    resources = object_at(task.spec, "resources", "spec")
+    if resources:
+        insist_on_fields(resources, _AMOUNTS, "spec.resources")
     for index, each in enumerate(objects_at(task.spec, "env", "spec")):
         check_fields(each, VARIABLE, f"spec.env[{index}]")
+    env = _variables(task.spec, "spec")
+    bounds = bounds_of(task.metadata, task.config, accelerator.resource_name)
+    return Run(resources, [*env, *_secrets(task.spec)], accelerator, bounds)
 
 
-def _bounds(task: TaskContext) -> Bounds:
-    return bounds_of(task.metadata, task.config, accelerator_of(task).resource_name)
-
-
-def _finish(container: JSON, task: TaskContext, path: str, bounds: Bounds, *, is_primary: bool) -> Asked:
-    own, resources = object_at(container, "resources", path), f"{path}.resources"
-    run = object_at(task.spec, "resources", "spec")
-    asked = ask(own, run, bounds, resources) if is_primary else keep_within(own, bounds, resources)
-    if asked.manifest or own:
-        container["resources"] = {**own, **asked.manifest}
+def _finish(container: JSON, task: TaskContext, path: str, run: Run, *, is_primary: bool) -> Asked:
+    own, at = object_at(container, "resources", path), f"{path}.resources"
+    asked = ask(own, run.resources, run.bounds, at) if is_primary else keep_within(own, run.bounds, at)
+    resources = {**own, **asked.manifest}
+    if resources:
+        container["resources"] = resources
     _set_defaults(container, task.config, is_primary=is_primary)
     return asked
 
@@ -336,20 +336,16 @@ def _whole_pod(spec: JSON, bounds: Bounds, path: str) -> list[str]:
     return [f"the pod: {each}" for each in asked.lowered]
 
 
-def _set_environment(container: JSON, task: TaskContext, path: str, *, of_run: bool) -> None:
-    """Set the environment: the container's own variables replace defaults, the run's replace both.
+def _set_environment(container: JSON, config: K8sPluginConfig, path: str, env: Sequence[JSON]) -> None:
+    """Set the environment: the container's own variables replace defaults, the run's ``env`` replaces both.
 
     The run's variables are for the primary container; where all have to succeed, for each of them.
     """
-    config = task.config
     variables: dict[str, JSON] = {
         name: {"name": name, "value": value} for name, value in config.default_env_vars.items()
     }
-    layers = [(container, path)] + ([(task.spec, "spec")] if of_run else [])
-    own = [variable for parent, at in layers for variable in _variables(parent, at)]
-    own += _secrets(task.spec) if of_run else []
-    for variable in own:  # one that was set before stays where it was first: others may refer to it
-        variables[variable["name"]] = variable
+    for variable in [*_variables(container, path), *deepcopy(env)]:
+        variables[variable["name"]] = variable  # one that was set before stays where it was: others may refer to it
     if variables:
         container["env"] = list(variables.values())
     sources = objects_at(container, "envFrom", path)

@@ -118,7 +118,7 @@ def primary_container(pod: Mapping[str, Any]) -> str:
 
 
 def logs_of(pod: Mapping[str, Any]) -> tuple[TaskLog, ...]:
-    """Return a command per container that prints its log; none for a pod without a name."""
+    """Return a command per container that prints its log; empty for a pod without a name."""
     metadata = metadata_of(pod)
     name, namespace = text(metadata.get("name")), text(metadata.get("namespace")) or "default"
     if not name:
@@ -170,7 +170,7 @@ def demystify_pending(pod: Mapping[str, Any], context: PluginContext) -> PhaseIn
 def _by_condition(
     condition: Condition, status: Mapping[str, Any], age: timedelta, config: K8sPluginConfig
 ) -> PhaseInfo | None:
-    """Return the phase by one condition; None if it says nothing about the start."""
+    """Return the phase by one condition; None if it is not about the start."""
     if condition.type == "Unschedulable" or (condition.type == "PodScheduled" and condition.status == "False"):
         return queued(f"{condition.reason}:{condition.message}")  # no room on any node, or a scheduling gate
     if condition.type == "Ready" and condition.status == "False":
@@ -303,7 +303,7 @@ def _is_limited(reason: str, message: str) -> bool:
 
 
 def disruption(status: Mapping[str, Any]) -> str:
-    """Return why the cluster ends the pod, empty if it doesn't. If it does, the pod's exit codes mean nothing.
+    """Return why the cluster ends the pod, empty if it doesn't. If it does, the pod's exit codes have no meaning.
 
     A kubelet that evicts a pod for one of the pod's own limits doesn't set this condition.
     """

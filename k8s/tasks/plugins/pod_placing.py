@@ -9,7 +9,7 @@ requests a whole one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -44,6 +44,17 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """What a task's run, its accelerator and the platform say of its pods: read once for all of their containers."""
+
+    resources: Mapping[str, Any]
+    env: Sequence[JSON]
+    """The run's variables, with those of the secrets that it names."""
+    accelerator: AcceleratorClass
+    bounds: Bounds
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """A container's resources as they will be created, and a sentence for each lowered amount."""
 
@@ -75,6 +86,8 @@ def ask(own: Mapping[str, Any], run: Mapping[str, Any], bounds: Bounds, path: st
     """Return the resources of the task's main container. Raises ``TaskSpecError`` with the path of a wrong field."""
     asked = Asked({}, {})
     for resources, at in ((own, path), (run, "spec.resources")):
+        if not resources:
+            continue
         part = keep_within(resources, bounds, at)
         asked.requests.update({name: value for name, value in part.requests.items() if parse_quantity(value)})
         asked.limits.update({name: value for name, value in part.limits.items() if parse_quantity(value)})
@@ -91,8 +104,8 @@ def keep_within(own: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
     asked = Asked(_read(own, "requests", path, bounds), _read(own, "limits", path, bounds))
     for key, amounts in (("requests", asked.requests), ("limits", asked.limits)):
         for name, value in amounts.items():
-            most = bounds.limits.get(name, "0")
-            if not _is_above(value, most):
+            most = bounds.limits.get(name)
+            if most is None or not _is_above(value, most):
                 continue
             if bounds.refuses:
                 what = f"{value} is above the platform's limit: ask for {most} or less"
@@ -104,15 +117,15 @@ def keep_within(own: Mapping[str, Any], bounds: Bounds, path: str) -> Asked:
 
 def _default(name: str, bounds: Bounds) -> str:
     """Return the default request, at most the platform's limit."""
-    default, most = bounds.defaults[name], bounds.limits.get(name, "0")
-    return most if _is_above(default, most) else default
+    default, most = bounds.defaults[name], bounds.limits.get(name)
+    return most if most is not None and _is_above(default, most) else default
 
 
 def _below_own_limits(asked: Asked) -> Asked:
     """Lower requests to the container's own limits: the API server would refuse the pod."""
     for name, value in asked.requests.items():
         most = asked.limits[name]
-        if _is_above(value, most):
+        if value != most and _is_above(value, most):
             asked.lowered.append(f"requests.{name} lowered from {value} to {most}, the container's own limit")
             asked.requests[name] = most
     return asked
@@ -145,7 +158,7 @@ def _named(amounts: Mapping[str, Any], gpu: str) -> Amounts:
     return {gpu if name == _GPU else name: value for name, value in amounts.items()}
 
 
-def schedule(spec: JSON, task: TaskContext, path: str) -> None:
+def schedule(spec: JSON, task: TaskContext, accelerator: AcceleratorClass, path: str) -> None:
     """Set, in place, where a pod of this spec may run; the spec's own values stay. Raises ``TaskSpecError``."""
     config, interruptible = task.config, task.metadata.interruptible
     _check(spec, path)
@@ -167,7 +180,7 @@ def schedule(spec: JSON, task: TaskContext, path: str) -> None:
     )
     _require(spec, required if interruptible else others)
     if task.spec.get("accelerator") is not None:
-        tolerations += _accelerate(spec, task)
+        tolerations += _accelerate(spec, task, accelerator)
     if tolerations:
         spec["tolerations"] = [
             deepcopy(each) for index, each in enumerate(tolerations) if each not in tolerations[:index]
@@ -180,8 +193,14 @@ def _check(spec: JSON, path: str) -> None:
     """Raise ``TaskSpecError`` for fields that can't be added to."""
     objects_at(spec, "tolerations", path)
     object_at(spec, "nodeSelector", path)
+    affinity = object_at(spec, "affinity", path)
+    if affinity:
+        _check_affinity(affinity, path)
+
+
+def _check_affinity(affinity: JSON, path: str) -> None:
     at = f"{path}.affinity.nodeAffinity.{_REQUIRED}"
-    node = object_at(object_at(spec, "affinity", path), "nodeAffinity", f"{path}.affinity")
+    node = object_at(affinity, "nodeAffinity", f"{path}.affinity")
     required = object_at(node, _REQUIRED, f"{path}.affinity.nodeAffinity")
     for index, term in enumerate(objects_at(required, "nodeSelectorTerms", at)):
         objects_at(term, "matchExpressions", f"{at}.nodeSelectorTerms[{index}]")
@@ -220,9 +239,9 @@ def _require(spec: JSON, requirement: Mapping[str, Any] | None) -> None:
     }
 
 
-def _accelerate(spec: JSON, task: TaskContext) -> list[JSON]:
+def _accelerate(spec: JSON, task: TaskContext, known: AcceleratorClass) -> list[JSON]:
     """Choose nodes by the accelerator that a task requests, and return the tolerations that they need."""
-    asked, known = object_at(task.spec, "accelerator", "spec"), accelerator_of(task)
+    asked = object_at(task.spec, "accelerator", "spec")
     device, size = text_at(asked, "device", PATH), text_at(asked, "partitionSize", PATH)
     if not any(known.resource_name in _resources(container) for container in spec["containers"]):
         raise TaskSpecError(PATH, f"no container asks for a GPU: set its limit of {known.resource_name}")
@@ -245,14 +264,15 @@ def _of_label(spec: JSON, label: str, value: str) -> JSON:
 
 
 def accelerator_of(task: TaskContext) -> AcceleratorClass:
-    """Return how nodes of a task's accelerator are found, or what ``gpu`` means for a task that requests none.
+    """Return how nodes of a task's accelerator are found, or what ``gpu`` means for a task without an accelerator.
 
     Raises ``TaskSpecError``.
     """
     config = task.config
-    asked = object_at(task.spec, "accelerator", "spec")
-    insist_on_fields(asked, _FIELDS, PATH)
-    name = text_at(asked, "deviceClass", PATH)
+    name, asked = "", object_at(task.spec, "accelerator", "spec")
+    if asked:
+        insist_on_fields(asked, _FIELDS, PATH)
+        name = text_at(asked, "deviceClass", PATH)
     if name:
         found = _class(name, config)
     else:

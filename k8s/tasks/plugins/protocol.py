@@ -150,7 +150,7 @@ class RelatedPods(Protocol):
     """A plugin that needs the pods that were made of its object: only they show that an image can't be pulled."""
 
     def pod_labels(self, resource: JSON) -> Mapping[str, str]:
-        """Return labels that only the object's own pods have. Empty: there are none yet."""
+        """Return labels that only the object's own pods have. Empty: they have no labels yet."""
 
 
 @runtime_checkable
@@ -229,28 +229,39 @@ def check_names(id_: str, task_types: tuple[str, ...]) -> None:
 
 def object_at(parent: Mapping[str, Any], key: str, path: str) -> JSON:
     """Return an object field; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    return dict(_checked(parent, key, path, Mapping, "an object") or {})
+    value = parent.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise _misfit(value, f"{path}.{key}", "an object")
+    return dict(value)
 
 
 def objects_at(parent: Mapping[str, Any], key: str, path: str, each: str = "must be an object") -> list[JSON]:
     """Return a list of objects; empty if it is missing or null. Raises ``TaskSpecError``; ``each``: an item."""
-    found = _checked(parent, key, path, list, "a list") or []
-    for index, item in enumerate(found):
+    value = parent.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise _misfit(value, f"{path}.{key}", "a list")
+    for index, item in enumerate(value):
         if not isinstance(item, Mapping):
             raise TaskSpecError(f"{path}.{key}[{index}]", each)
-    return [dict(item) for item in found]
+    return [dict(item) for item in value]
 
 
 def text_at(parent: Mapping[str, Any], key: str, path: str) -> str:
     """Return a text; empty if it is missing or null. Raises ``TaskSpecError`` for anything else."""
-    return str(_checked(parent, key, path, str, "a text") or "")
-
-
-def _checked(parent: Mapping[str, Any], key: str, path: str, kind: type, what: str) -> Any:
     value = parent.get(key)
-    if value is not None and not isinstance(value, kind):
-        raise TaskSpecError(f"{path}.{key}", f"must be {what}, not {type_of(value)}")
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _misfit(value, f"{path}.{key}", "a text")
     return value
+
+
+def _misfit(value: object, path: str, what: str) -> TaskSpecError:
+    return TaskSpecError(path, f"must be {what}, not {type_of(value)}")
 
 
 def check_fields(found: Any, model: str, path: str) -> None:
@@ -262,7 +273,7 @@ def check_fields(found: Any, model: str, path: str) -> None:
 
 
 def insist_on_fields(found: Iterable[str], known: Iterable[str], path: str) -> None:
-    """Raise ``TaskSpecError`` for a field that is not among the known ones: nothing would read it."""
+    """Raise ``TaskSpecError`` for a field that is not among the known ones: no plugin would read it."""
     refuse(unknown_field(found, known, path))
 
 
@@ -273,7 +284,7 @@ def refuse(flaw: Flaw | None) -> None:
 
 
 def refuse_custom(task: TaskContext) -> None:
-    """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: nothing would read them."""
+    """Raise ``TaskSpecError`` if a task has parameters for a plugin without any: it would not read them."""
     if task.spec.get("custom") is not None:
         raise TaskSpecError("spec.custom", f"tasks of type {task.type} have no parameters of their own: leave it out")
 

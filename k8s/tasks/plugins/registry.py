@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final, NamedTuple, TypeAlias
 
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind
+
 from .core import CoreEntry
 from .protocol import PluginEntry, PluginError
 from .web_entry import WebPluginEntry
@@ -31,6 +33,8 @@ class _Chosen(NamedTuple):
 
     by_id: Mapping[str, Entry]
     by_type: Mapping[str, Entry]
+    by_kind: Mapping[Kind, PluginEntry]
+    """The first by its id of those whose objects are of this kind."""
     fallback: Entry | None
     """Serves the types that no other plugin serves: a default plugin, else one that does not know all its types yet."""
 
@@ -57,7 +61,9 @@ class Registry:
             names = ", ".join(entry.id for entry in fallbacks)
             raise PluginError(f"plugins {names} all serve whatever no other plugin serves: name one in {ENABLED}")
         undecided = [entry for entry in chosen.values() if isinstance(entry, WebPluginEntry) and entry.discovering]
-        self._chosen = _Chosen(chosen, by_type, next(iter((*fallbacks, *undecided)), None))
+        of_kinds = [each for _, each in sorted(chosen.items(), reverse=True) if isinstance(each, PluginEntry)]
+        by_kind = {each.resource_to_watch: each for each in of_kinds}
+        self._chosen = _Chosen(chosen, by_type, by_kind, next(iter((*fallbacks, *undecided)), None))
 
     def become(self, other: Registry) -> None:
         """Take over the plugins of another registry, after the settings have changed: this one is referred to."""
@@ -78,6 +84,10 @@ class Registry:
     def get(self, plugin: str) -> Entry | None:
         """Return the plugin with this id; None: it is not enabled."""
         return self._chosen.by_id.get(_clean(plugin))
+
+    def of_kind(self, kind: Kind) -> PluginEntry | None:
+        """Return the plugin whose objects are of this kind, or None."""
+        return self._chosen.by_kind.get(kind)
 
     def serves(self, entry: Entry, task_type: str) -> bool:
         """Say whether a plugin serves a task type, by default or if the settings choose it."""

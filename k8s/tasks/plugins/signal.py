@@ -26,7 +26,7 @@ OUTPUT: Final = "value"
 
 
 def flaw_of_signal(value: Any) -> str:
-    """Return what is wrong with the value of a signal, with what to do; empty: nothing."""
+    """Return what is wrong with the value of a signal, with what to do; empty: it can be used."""
     if value is None:
         return "null is no signal: give a value, such as true"
     flaw = flaw_of_kept({OUTPUT: value})
@@ -34,7 +34,7 @@ def flaw_of_signal(value: Any) -> str:
 
 
 def _check(task: TaskContext) -> None:
-    """Raise ``TaskSpecError`` for a signal that can't be used; a task usually has none yet."""
+    """Raise ``TaskSpecError`` for a signal that can't be used; a task usually has no signal yet."""
     refuse_custom(task)
     refuse_unread(task)
     value = task.spec.get("signal")
@@ -69,10 +69,10 @@ class SignalPlugin:
         return Handled(aborted("aborted: its signal is no longer waited for"), state)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Sweep no object: there is none."""
+        """Sweep no object: the task has no object."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
-        """Release no object: it holds none."""
+        """Release no object: the task has no object."""
 
 
 @asynccontextmanager

@@ -105,7 +105,7 @@ class Sleeper:
         return Handled(aborted("aborted: it was woken up"), state)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
-        """Sweep no object: there is none."""
+        """Sweep no object: the task has no object."""
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:  # noqa: ARG002
         """Drop its alarm."""

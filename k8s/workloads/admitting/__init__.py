@@ -3,16 +3,17 @@
 Kubernetes' own controllers create most pods of a cluster, and no gate sees those creates. But a suspended Job makes no
 pods: it can wait in the line of the gate as a gang of the pods that it would make, and be resumed once all of them fit.
 
-``kinds`` are the admissible kinds as data, the words on objects, and which objects are left alone; the webhook that
-suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file describes. ``life`` is the table: the
-states of one object, and what each thing that is seen of it leads to. A ``case`` is one object: it carries out what the
-table says, with what all share (``desk``); what is reserved for it is its ``room``. ``shape`` says what is kept of an
-object, ``stubs`` what is kept of one that is too large. ``again`` is about what is suspended again although it was let
-in. ``stages`` says what a JobSet makes at its peak, ``asking`` what any object makes and what is asked of the line for
-it; ``needs`` is what one object still needs of that, ``children`` what controllers have made already beside pods,
-``patches`` what is written on it, ``surroundings`` what else counts (LimitRanges, PriorityClasses, who stands above
-it), and ``telling`` tells people what it waits for. ``admitting`` follows all objects of all kinds, and leads. ``jobs``
-lists and releases without any of that, through the API server alone.
+``kinds`` are the admissible kinds as data, the words on objects, one object as it was read (``Subject``), and which
+objects are left alone; the webhook that suspends at CREATE asks it, too. ``described`` adds kinds whose operator a file
+describes. ``life`` is the table: the states of one object, and what each thing that is seen of it leads to. A ``case``
+is one object: it carries out what the table says, with what all share (``desk``); what is reserved for it is its
+``room``. ``shape`` says what is kept of an object, ``stubs`` what is kept of one that is too large. ``again`` is about
+what is suspended again although it was let in. ``stages`` says what a JobSet makes at its peak, ``asking`` what any
+object makes and what is asked of the line for it; ``needs`` is what one object still needs of that, ``children`` what
+controllers have made already beside pods, ``patches`` what is written on it, ``surroundings`` what else counts
+(LimitRanges, PriorityClasses, who stands above it), and ``telling`` tells people what it waits for. ``admitting``
+follows all objects of all kinds, and leads. ``jobs`` lists and releases without any of that, through the API server
+alone.
 
 What is surprising:
 

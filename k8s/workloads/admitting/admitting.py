@@ -24,6 +24,7 @@ from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
 from backoff_ctrl.k8s.gate.subscribers import Subscriber
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Key, Object, object_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -37,7 +38,7 @@ from .asking import POD
 from .case import Case
 from .children import DEPTH, Child, Children
 from .desk import Counts, Desk, Patching
-from .kinds import KINDS, AdmissibleKind, Left, controller_of, kind_of, left_waiting
+from .kinds import KINDS, AdmissibleKind, Left, Subject, controller_of, kind_of, left_waiting, subject_of
 from .life import Seen, State, seen_of
 from .shape import shaped_pod
 from .stubs import Kept, Stub, Stubs
@@ -99,7 +100,7 @@ class Admitting:
         self._cases: dict[str, Case] = {}
         self._caches: list[tuple[AdmissibleKind, Cache]] = []
         self._stubs = Stubs(self._caches)
-        self._dirty: dict[str, tuple[AdmissibleKind, JSON, bool]] = {}
+        self._dirty: dict[str, tuple[Subject, bool]] = {}
         self._judging: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[None]] = set()  # whose pod has brought something
         self._counted: set[str] = set()  # what controllers made beside pods, and counts as a part of a gang
@@ -167,12 +168,13 @@ class Admitting:
     def _follow(
         self, source: ClusterSource, kind: WatchedKind, place: str | None, made: tuple[str, str], about: Any
     ) -> Cache:
-        def changed(body: JSON, gone: bool) -> None:
+        def changed(found: Object, gone: bool) -> None:
             if isinstance(about, AdmissibleKind):
-                self._children.note(about.resource, body, gone=gone)
-                self._changed(about, body, gone)
+                subject = subject_of(about, found.body)
+                self._children.note(about.resource, found, subject.owner, gone=gone)
+                self._changed(subject, gone)
             else:
-                self._compare_all(about.changed(body, gone))
+                self._compare_all(about.changed(found.body, gone))
 
         cache: Cache
 
@@ -220,8 +222,8 @@ class Admitting:
         try:
             await self._stand()
             for kind, cache in self._caches:
-                for body in cache.everything():
-                    self._changed(kind, body, False)
+                for found in cache.everything():
+                    self._changed(subject_of(kind, found.body), False)
             while True:
                 await self._news.wait()
                 self._news.clear()
@@ -245,7 +247,7 @@ class Admitting:
         try:
             async for page in self._source.pages(cache.kind, cache.namespace, cache.trim):
                 for body in mappings(page.get("items")):
-                    cache.note(body)
+                    cache.note(object_of(dict(body)))
                 del page  # not kept until the next one is here
         except (WatchAbsentError, WatchForbiddenError, WatchBrokenError) as error:
             log.debug("%s are not read anew: %s", cache.kind.plural, error)
@@ -253,9 +255,9 @@ class Admitting:
     async def _stand(self) -> None:
         """Reserve first what runs already: what waits, though older, would be given the room of its next pods."""
         for kind, cache in self._caches:
-            for body in cache.everything():
-                if not kind.is_suspended(body):
-                    self._changed(kind, body, False)
+            for found in cache.everything():
+                if not kind.is_suspended(found.body):
+                    self._changed(subject_of(kind, found.body), False)
         self._take_up()
         end = self._loop.time() + READY
         while under_way := {
@@ -275,7 +277,7 @@ class Admitting:
     def waiting(self) -> list[dict[str, Any]]:
         """Return what waits or was refused, the eldest first, as documents for lists and pages."""
         found = [case for case in list(self._cases.values()) if case.state in (State.WAITING, State.REFUSED)]
-        return [waiting_document(case) for case in sorted(found, key=lambda each: _age(each.body))]
+        return [waiting_document(case) for case in sorted(found, key=lambda each: _age(each.subject))]
 
     def beyond(self) -> list[str]:
         """Return a sentence for each object that is beyond a bound, so that only a stub of it is kept."""
@@ -290,13 +292,12 @@ class Admitting:
 
     # -- what is seen ---------
 
-    def _changed(self, kind: AdmissibleKind, body: JSON, gone: bool) -> None:
-        uid = text(metadata_of(body).get("uid"))
-        if self._leads and uid:
-            self._dirty[uid] = kind, body, gone
+    def _changed(self, subject: Subject, gone: bool) -> None:
+        if self._leads and subject.uid:
+            self._dirty[subject.uid] = subject, gone
             self._news.set()
-            if (above := self._made_for(kind, body)) is not None:
-                self._changed(*above, False)
+            if (above := self._made_for(subject)) is not None:
+                self._changed(above, False)
 
     async def _pods(self, namespace: str, marked: Mapping[str, str]) -> Sequence[JSON]:
         labels = ",".join(f"{name}={value}" for name, value in sorted(marked.items()))
@@ -309,57 +310,73 @@ class Admitting:
         if not kind.made_through:
             return kind, body
         metadata = metadata_of(body)
-        for each, found in self._named(kind.made_through, metadata):
+        key = text(metadata.get("namespace")), text(metadata.get("name"))
+        for each, found in self._named(kind.made_through, key):
             if (owner := controller_of(found)) is not None and owner.uid == metadata.get("uid"):
                 return each, found if isinstance(found, Stub) else {**found, "metadata": metadata}
         return None
 
-    def _made_for(self, kind: AdmissibleKind, body: JSON) -> tuple[AdmissibleKind, JSON] | None:
+    def _made_for(self, subject: Subject) -> Subject | None:
         """Return the object of whose pods this one says what they are; None: it was not made for any."""
-        owner = controller_of(body)
+        owner = subject.owner
         above = None if owner is None else kind_of(owner, self.kinds)
-        if owner is None or above is None or above.made_through != kind.resource:
+        if owner is None or above is None or above.made_through != subject.kind.resource:
             return None
-        found = self._named(above.resource, metadata_of(body))
-        return next((each for each in found if metadata_of(each[1]).get("uid") == owner.uid), None)
+        named = self._named(above.resource, (subject.namespace, subject.name))
+        found = (subject_of(kind, body) for kind, body in named)
+        return next((each for each in found if each.uid == owner.uid), None)
 
-    def _named(self, resource: str, metadata: Mapping[str, Any]) -> Iterator[tuple[AdmissibleKind, JSON]]:
-        """Yield the objects of a resource with the namespace and the name of this one."""
-        key = text(metadata.get("namespace")), text(metadata.get("name"))
+    def _named(self, resource: str, key: Key) -> Iterator[tuple[AdmissibleKind, JSON]]:
+        """Yield the objects of a resource with this namespace and name."""
         for kind, cache in self._caches:
             if kind.resource == resource and (found := cache.find(key)) is not None:
-                yield kind, found
+                yield kind, found.body
 
-    def _noted(self, kind: AdmissibleKind, body: JSON) -> JSON:
+    def _noted(self, kind: AdmissibleKind, body: JSON, *, resumed: bool = False) -> Subject:
+        found = object_of(body)
         for each, cache in self._caches:
-            if each is kind and cache.namespace in (None, metadata_of(body).get("namespace")):
-                return cache.note(body)
+            if each is kind and cache.namespace in (None, found.namespace):
+                kept = cache.note(found)
+                subject = self._read_before(kept) or subject_of(kind, kept.body)
+                if resumed and (subject.is_suspended or subject.is_over):
+                    self._changed(subject, False)  # a webhook of others may suspend it at once
+                elif resumed and kept.uid in self._dirty and self._dirty[kept.uid][0] is subject:
+                    del self._dirty[kept.uid]  # what follows from it is done by its case
+                return subject
         raise AssertionError("what waits is in a namespace that is followed")
+
+    def _read_before(self, kept: Object) -> Subject | None:
+        """Return an object as the watch has shown it, taken up or not; None: it was not read yet."""
+        case, reported = self._cases.get(kept.uid), self._dirty.get(kept.uid)
+        if reported is not None and reported[0].body is kept.body:
+            return reported[0]
+        return case.subject if case is not None and case.subject.body is kept.body else None
 
     def _take_up(self) -> None:
         """Take up what has changed, in the order of creation. An object that can't be read harms no other."""
         dirty, self._dirty = self._dirty, {}
-        for uid, (kind, body, gone) in sorted(dirty.items(), key=lambda item: _age(item[1][1])):
+        for subject, gone in sorted(dirty.values(), key=lambda item: _age(item[0])):
             try:
-                self._take(uid, kind, body, gone=gone)
+                self._take(subject, gone=gone)
             except Exception as error:  # noqa: BLE001 - fails open
                 self.gate.ledger.failed_open(error)
 
-    def _take(self, uid: str, kind: AdmissibleKind, body: JSON, *, gone: bool) -> None:
+    def _take(self, subject: Subject, *, gone: bool) -> None:
+        uid = subject.uid
         case = self._cases.get(uid)
         if gone:
             if case is not None:
-                case.body = body
+                case.subject = subject
                 self._step(case, Seen.GONE)
             return
         if case is None:
-            if self._maker(kind, body) is None:
+            if self._maker(subject.kind, subject.body) is None:
                 return  # taken up once its controller has reported what it makes
-            case = self._cases[uid] = Case(kind, body, self._desk)
-        case.body = body
-        above = self.surroundings.known_above(body)
+            case = self._cases[uid] = Case(subject, self._desk)
+        case.subject = subject
+        above = self.surroundings.known_above(subject.namespace, subject.owner)
         if above is not None:
-            self._step(case, self._shown(kind, body, above))
+            self._step(case, seen_of(subject, self._left(subject, above)))
         elif uid not in self._judging:
             task = self._judging[uid] = asyncio.create_task(self._judge(case))
             task.add_done_callback(lambda _: self._judging.pop(uid, None))
@@ -367,9 +384,9 @@ class Admitting:
     async def _judge(self, case: Case) -> None:
         try:
             while True:
-                judged = case.body
-                seen = await self._seen(case.kind, judged)
-                if judged is case.body:  # else it has changed meanwhile
+                judged = case.subject
+                seen = await self._seen(judged)
+                if judged is case.subject:  # else it has changed meanwhile
                     break
         except Exception as error:  # noqa: BLE001 - fails open: one object harms no other
             self.gate.ledger.failed_open(error)
@@ -377,16 +394,14 @@ class Admitting:
         if self._cases.get(case.uid) is case:
             self._step(case, seen)
 
-    async def _seen(self, kind: AdmissibleKind, body: JSON) -> Seen:
-        return self._shown(kind, body, await self.surroundings.above(body))
+    async def _seen(self, subject: Subject) -> Seen:
+        above = await self.surroundings.above(subject.namespace, subject.owner)
+        return seen_of(subject, self._left(subject, above))
 
-    def _shown(self, kind: AdmissibleKind, body: JSON, above: Sequence[Owner]) -> Seen:
-        return seen_of(kind, body, self._left(kind, body, above))
-
-    def _left(self, kind: AdmissibleKind, body: JSON, above: Sequence[Owner]) -> Left | None:
-        by_us = True if self._has_ticket(text(metadata_of(body).get("uid"))) else None
+    def _left(self, subject: Subject, above: Sequence[Owner]) -> Left | None:
+        by_us = True if self._has_ticket(subject.uid) else None
         waiting_in = self.surroundings.waiting_in
-        return left_waiting(kind, body, kinds=self.kinds, above=above, waiting_in=waiting_in, by_us=by_us)
+        return left_waiting(subject, kinds=self.kinds, above=above, waiting_in=waiting_in, by_us=by_us)
 
     def _has_ticket(self, uid: str) -> bool:
         """Return whether a gate of this process has made an object, with room for its pods: not as what is let in."""
@@ -401,20 +416,21 @@ class Admitting:
             self.gate.ledger.failed_open(error)
         if seen is Seen.LEFT and (why := self._why_it_stays(case)):
             self._teller.say(case, "left-suspended", why)
-        if seen in TOLD_WHY and (why := case.kind.why_it_runs(case.body)):
+        if seen in TOLD_WHY and (why := case.subject.why_it_runs()):
             self._teller.say(case, "not-suspended", why)
         if case.state is State.GONE:
             self._cases.pop(case.uid, None)
 
     def _why_it_stays(self, case: Case) -> str:
-        chain = self.surroundings.known_above(case.body) or ()
-        return case.kind.why_it_stays(case.body, self._left(case.kind, case.body, chain))
+        subject = case.subject
+        chain = self.surroundings.known_above(subject.namespace, subject.owner) or ()
+        return subject.why_it_stays(self._left(subject, chain))
 
     def _compare_all(self, namespace: str | None) -> None:
         """Look again at what waits in a namespace whose LimitRanges have changed."""
         for case in list(self._cases.values()) if namespace else ():
             if case.namespace == namespace:
-                self._changed(case.kind, case.body, False)
+                self._changed(case.subject, False)
 
     # -- what controllers make beside pods ---------
 
@@ -462,16 +478,7 @@ class Admitting:
             self._give(case, child)
 
     async def _above(self, child: Child) -> Case | None:
-        owner = child.owner
-        reference = {
-            "apiVersion": owner.api_version,
-            "kind": owner.kind,
-            "name": owner.name,
-            "uid": owner.uid,
-            "controller": True,
-        }
-        body = {"metadata": {"namespace": child.namespace, "ownerReferences": [reference]}}
-        for each in await self.surroundings.above(body, whole=True):
+        for each in await self.surroundings.above(child.namespace, child.owner, whole=True):
             case = self._case_in(child.namespace, each.uid)
             if case is not None and case.state is not State.LEFT:
                 return case
@@ -557,7 +564,6 @@ def _has_room_for_whole(places: Places, path: Path) -> bool:
     return places.taken[path] < (WHOLE_OF_ONE if path else WHOLE)
 
 
-def _age(body: Mapping[str, Any]) -> tuple[str, str, str]:
+def _age(subject: Subject) -> tuple[str, str, str]:
     """Return the order in which objects wait: that of their creation, of those of one second by version and name."""
-    metadata = metadata_of(body)
-    return text(metadata.get("creationTimestamp")), text(metadata.get("namespace")), text(metadata.get("name"))
+    return subject.created, subject.namespace, subject.name

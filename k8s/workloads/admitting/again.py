@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings, metadata_of, text
 
-from .kinds import ADMITTED, STAY_SUSPENDED, AdmissibleKind, is_admitted, noted_at
+from .kinds import ADMITTED, STAY_SUSPENDED, AdmissibleKind, Subject
 
 SOON: Final = 600.0
 """Seconds after it was let in: who suspends an object within that time may do so each time."""
@@ -44,11 +44,11 @@ class SuspendedAgain:
     by: str = ""
 
     @classmethod
-    def of(cls, body: Mapping[str, Any]) -> Self | None:
+    def of(cls, subject: Subject) -> Self | None:
         """Return what its annotation says; None: this object was not let in before."""
-        if not is_admitted(body):
+        said = subject.admitted
+        if not said:
             return None
-        said = noted_at(body, ADMITTED)
         times, again = said.get("times"), mapping(said.get("suspended"))
         generation = again.get("generation")
         return cls(
@@ -58,21 +58,21 @@ class SuspendedAgain:
             text(again.get("by")),
         )
 
-    def seen(self, body: Mapping[str, Any], by: Suspender, now: datetime) -> Self:
+    def seen(self, subject: Subject, by: Suspender, now: datetime) -> Self:
         """Return it with a suspension that is not noted yet."""
         waited = None if self.at is None else ((by.when or now) - self.at).total_seconds()
         soon = waited is not None and waited < SOON
         times = min(OFTEN, self.times + 1) if soon else 0
-        return replace(self, times=times, generation=_generation(body), by=by.manager)
+        return replace(self, times=times, generation=subject.generation, by=by.manager)
 
     @property
     def is_loop(self) -> bool:
         """Whether to let it in again would but end its pods again."""
         return self.times >= OFTEN
 
-    def has_changed(self, body: Mapping[str, Any]) -> bool:
+    def has_changed(self, subject: Subject) -> bool:
         """Return whether its spec has changed since it was suspended: its tool may have got another file."""
-        return self.generation != _generation(body)
+        return self.generation != subject.generation
 
     def sentence(self, kind: AdmissibleKind) -> str:
         """Say what has happened, and what to do."""
@@ -89,18 +89,11 @@ class SuspendedAgain:
         )
 
 
-def with_note(body: Mapping[str, Any], again: SuspendedAgain) -> dict[str, Any]:
+def with_note(subject: Subject, again: SuspendedAgain) -> dict[str, Any]:
     """Return the patch that notes on an object that it is suspended again, if it is still as it was seen."""
     suspended = {"generation": again.generation, "by": again.by}
-    said = {**noted_at(body, ADMITTED), "times": again.times, "suspended": suspended}
-    version = metadata_of(body).get("resourceVersion")
-    return {"metadata": {"resourceVersion": version, "annotations": {ADMITTED: json.dumps(said)}}}
-
-
-def _generation(body: Mapping[str, Any]) -> int:
-    """Return the number of its spec; 0: the server does not count the changes of its kind."""
-    found = metadata_of(body).get("generation")
-    return found if isinstance(found, int) else 0
+    said = {**subject.admitted, "times": again.times, "suspended": suspended}
+    return {"metadata": {"resourceVersion": subject.version, "annotations": {ADMITTED: json.dumps(said)}}}
 
 
 def suspender_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Suspender:

@@ -10,13 +10,14 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import Parts
 from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX, Creation
 from backoff_ctrl.k8s.gate.gangs import GangAsked, as_one
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, count_at, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import count_at, mapping, mapping_in, text
+from backoff_ctrl.k8s.kube.answers.statuses import number
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, Devices, with_devices
 from backoff_ctrl.k8s.kube.charges.filling import NO_CLASSES, Classes, filled
 from backoff_ctrl.k8s.kube.charges.parts import Part, parts_of
 
-from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, field_at, whole_number
+from .kinds import JOB, MIN_PARALLELISM, PARALLELISM, AdmissibleKind, Subject, field_at, whole_number
 
 POD: Final = "Pod"
 CLAIM: Final = "PersistentVolumeClaim"
@@ -34,6 +35,20 @@ class Elastic:
     least: int
     most: int
     wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """All that an object makes, as it was read once.
+
+    ``kind`` and ``maker`` are those of what says which pods come of it: itself, or what its controller makes of it.
+    ``before``: what is made while it is suspended, by kind and maker.
+    """
+
+    kind: AdmissibleKind
+    maker: Mapping[str, Any]
+    parts: tuple[Part, ...]
+    before: frozenset[tuple[str, str]]
 
 
 def pods_made(kind: AdmissibleKind, body: Mapping[str, Any], limits: Sequence[Item] = ()) -> tuple[Part, ...]:
@@ -103,37 +118,55 @@ def counts_of(
     pods = sum(count for part, count in zip(parts, counts, strict=True) if part.kind == POD)
     if kind is not JOB or not pods:
         return counts
-    to_come, done = _to_come(body, pods, succeeded), _done(body, succeeded)
+    progress = _progress_of(body, succeeded)
+    to_come, done = progress.to_come(pods), progress.succeeded
     left, kept = min(pods, to_come), to_come + max(0, done - before) if to_come else 0
-    in_all = pods if (completions := _completions(body)) is None else completions
+    in_all = pods if progress.completions is None else progress.completions
     return tuple(
         min(count, count * kept // in_all) if part.kind == CLAIM else count * left // pods
         for part, count in zip(parts, counts, strict=True)
     )
 
 
-def _to_come(body: Mapping[str, Any], pods: int, succeeded: int) -> int:
-    """Return how many pods of a Job run from now on: of one with completions in all, else at a time.
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """How far a Job is. ``failed`` indexes have failed for good."""
 
-    One without completions makes no new pods once one has succeeded (``manageJob`` of the Job controller). A pod that
-    has ended keeps the claims of its volumes until it is deleted; its ResourceClaims go at once.
-    """
-    status, done = mapping(body.get("status")), _done(body, succeeded)
-    if (completions := _completions(body)) is None:
-        return min(pods, _number(status.get("active"))) if done else pods
-    return max(0, completions - done - _indexes(status.get("failedIndexes")))
+    completions: int | None
+    succeeded: int
+    active: int
+    failed: int
+
+    def to_come(self, pods: int) -> int:
+        """Return how many pods run from now on: of a Job with completions in all, else at a time.
+
+        One without completions makes no new pods once one has succeeded (``manageJob`` of the Job controller). A pod
+        that has ended keeps the claims of its volumes until it is deleted; its ResourceClaims go at once.
+        """
+        if self.completions is None:
+            return min(pods, self.active) if self.succeeded else pods
+        return max(0, self.completions - self.succeeded - self.failed)
+
+
+def _progress_of(body: Mapping[str, Any], succeeded: int) -> _Progress:
+    """Read a Job; ``succeeded``: so many of its pods at least are known to have succeeded."""
+    status = mapping(body.get("status"))
+    return _Progress(
+        _completions(body),
+        max(succeeded, number(status.get("succeeded"))),
+        number(status.get("active")),
+        _indexes(status.get("failedIndexes")),
+    )
 
 
 def _completions(body: Mapping[str, Any]) -> int | None:
     return count_at(mapping(body.get("spec")), "completions", "spec")
 
 
-def _done(body: Mapping[str, Any], succeeded: int) -> int:
-    return max(succeeded, succeeded_of(body))
-
-
 def _indexes(text_of: object) -> int:
     """Return how many indexes ``1,3-5`` names: those that have failed for good are not tried again."""
+    if text_of is None:
+        return 0
     ends = [each.partition("-") for each in text(text_of).split(",")]
     runs = [(whole_number(first), whole_number(last) if dash else whole_number(first)) for first, dash, last in ends]
     known = [last - first + 1 for first, last in runs if first is not None and last is not None]
@@ -142,23 +175,19 @@ def _indexes(text_of: object) -> int:
 
 def succeeded_of(body: Mapping[str, Any]) -> int:
     """Return how many pods of a Job have succeeded by its status."""
-    return _number(mapping(body.get("status")).get("succeeded"))
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return number(mapping_in(body, "status").get("succeeded"))
 
 
 # -- elastic ---------
 
 
-def elastic_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Elastic | None:
+def elastic_of(subject: Subject) -> Elastic | None:
     """Return how far a Job may begin with fewer pods; None: it does not ask for that, or its kind can't."""
-    said = text(annotations_of(body).get(MIN_PARALLELISM))
-    if not said or not kind.parallelism:
+    said = text(subject.annotations.get(MIN_PARALLELISM))
+    if not said or not subject.kind.parallelism:
         return None
-    now, asked = field_at(body, kind.parallelism), text(annotations_of(body).get(PARALLELISM))
-    most = max(whole_number(asked) or 0, 1 if now is None else _number(now))
+    now, asked = field_at(subject.body, subject.kind.parallelism), text(subject.annotations.get(PARALLELISM))
+    most = max(whole_number(asked) or 0, 1 if now is None else number(now))
     least = whole_number(said) or 0
     if least < 1:
         return Elastic(most, most, f"{MIN_PARALLELISM} must be a whole number of 1 or more, not {said!r}")
@@ -175,9 +204,8 @@ def as_elastic(kind: AdmissibleKind, body: Mapping[str, Any], number: int) -> Ma
 # -- the gang ---------
 
 
-def gang_for(  # noqa: PLR0913 - each says something else of it
-    kind: AdmissibleKind,
-    body: Mapping[str, Any],
+def gang_for(
+    subject: Subject,
     parts: Sequence[Part],
     counts: Sequence[int],
     *,
@@ -193,10 +221,9 @@ def gang_for(  # noqa: PLR0913 - each says something else of it
     Raises ``GangError``.
     """
     priority = PRIORITY_MAX if standing else priority
-    metadata = metadata_of(body)
-    name = text(metadata.get("name"))
+    kind, name = subject.kind, subject.name
     return GangAsked(
-        Creation(server, "", text(metadata.get("namespace")), kind.resource, {"metadata": {"name": name}}, priority),
+        Creation(server, "", subject.namespace, kind.resource, {"metadata": {"name": name}}, priority),
         Parts((part.demand, count) for part, count in zip(parts, counts, strict=True)),
         standing=standing,
         templates={kind.resource: templates_of(kind, parts)},
@@ -220,7 +247,7 @@ def templates_of(kind: AdmissibleKind, parts: Sequence[Part]) -> frozenset[str]:
 
 def whole_gang(kind: AdmissibleKind, body: Mapping[str, Any], parts: Sequence[Part]) -> GangAsked:
     """Describe an object and all that it makes as one, as a Task does that creates it. Raises ``GangError``."""
-    return as_one(as_resumed(kind, body), tuple(parts), resource=kind.resource)
+    return as_one({**body, "apiVersion": kind.api_version, "kind": kind.kind}, tuple(parts), resource=kind.resource)
 
 
 def same_parts(parts: Sequence[Part], others: Sequence[Part]) -> bool:

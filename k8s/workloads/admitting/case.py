@@ -17,7 +17,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import GangRefused
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.live import is_released
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError
@@ -27,7 +27,7 @@ from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBroken
 from .again import SuspendedAgain, Suspender, suspender_of, with_note
 from .children import Child
 from .desk import CONFLICT, Desk
-from .kinds import ADMITTED, AdmissibleKind, field_at
+from .kinds import ADMITTED, Subject, controller_of, field_at, subject_of
 from .life import Act, Seen, State, step
 from .needs import Needs
 from .patches import grown, noted, replaces_list, resumed
@@ -49,15 +49,13 @@ DENIALS: Final = frozenset({400, 401, 403, 405, 415, 422})
 
 
 class Case:
-    """See the module. ``uid`` is the object's."""
+    """See the module. ``subject`` is the object as it was last seen; ``uid`` is the object's."""
 
-    def __init__(self, kind: AdmissibleKind, body: JSON, desk: Desk) -> None:
-        metadata = metadata_of(body)
-        self.kind = kind
+    def __init__(self, subject: Subject, desk: Desk) -> None:
+        kind = self.kind = subject.kind
         self.served = Kind(kind.api_version, kind.kind, kind.plural)
-        self.body = body
-        self.uid = text(metadata.get("uid"))
-        self.namespace, self.name = text(metadata.get("namespace")), text(metadata.get("name"))
+        self.subject = subject
+        self.uid, self.namespace, self.name = subject.uid, subject.namespace, subject.name
         self.state = State.NEW
         self.refusal = ""
         """Why it can't be let in, as things are."""
@@ -122,7 +120,7 @@ class Case:
             if self._is_beyond() or await self._is_loop():
                 self.step(Seen.REFUSAL)
                 return
-            await self.room.join(self.body)
+            await self.room.join(self.subject)
         except GangRefused as error:
             self.refusal = f"it can't be let in as a whole: {error.detail}"
             if error.reason == "never-fits":
@@ -136,7 +134,7 @@ class Case:
         except Exception as error:  # noqa: BLE001 - fails open: a bug of ours stops no Job
             self._desk.gate.ledger.failed_open(error)
         self.step(Seen.GRANT)
-        if self.room.elastic is not None and self.room.wants_more(self.body):
+        if self.room.elastic is not None and self.room.wants_more(self.subject):
             self._grow()
             await asyncio.sleep(GROWTH)
         await self._let_in()
@@ -152,16 +150,16 @@ class Case:
 
     def _stub(self) -> Stub | None:
         """Return what is kept of it, or of what says which pods come of it, if that is beyond a bound."""
-        maker = self._desk.maker(self.kind, self.body)
-        kept = (self.body, None if maker is None else maker[1])
+        maker = self._desk.maker(self.kind, self.subject.body)
+        kept = (self.subject.body, None if maker is None else maker[1])
         return next((each for each in kept if isinstance(each, Stub)), None)
 
     async def _is_loop(self) -> bool:
         """Tell of one that is suspended although it was let in; return whether it is not let in again."""
-        again = SuspendedAgain.of(self.body)
+        again = SuspendedAgain.of(self.subject)
         if again is not None and again.generation is None:
             again = await self._note_again(again)
-        if again is None or again.has_changed(self.body):
+        if again is None or again.has_changed(self.subject):
             return False
         self._again = again
         loop, said = again.is_loop, again.sentence(self.kind)
@@ -180,27 +178,28 @@ class Case:
                     return None  # it has changed once more
                 seen = again.seen(found[0], found[1], self._desk.objects.now())
                 async with self._desk.patching:
-                    answer = await self._desk.objects.patch(self.served, self.body, with_note(found[0], seen))
+                    answer = await self._desk.objects.patch(self.served, self.subject.body, with_note(found[0], seen))
                     if answer is not None:
-                        self.body = self._desk.noted(self.kind, answer)
+                        self.subject = self._desk.noted(self.kind, answer)
                     return seen
             except ClusterError as error:
                 log.info("it is not noted on %s that it is suspended again: %s", self.label, error)
                 if error.status in DENIALS or not left:
                     break
             await pauses.after_failure()
-        return again.seen(self.body, Suspender(), self._desk.objects.now())
+        return again.seen(self.subject, Suspender(), self._desk.objects.now())
 
-    async def _suspended(self) -> tuple[JSON, Suspender] | None:
-        """Return what is kept of it as it is stored, and who has suspended it. None: it is not suspended again."""
+    async def _suspended(self) -> tuple[Subject, Suspender] | None:
+        """Return it as it is stored, and who has suspended it. None: it is not suspended again."""
         async with self._desk.whole.of(self.namespace):
             try:
                 found = await self._desk.objects.read(self.served, self.namespace, self.name)
             except RecursionError:  # its managedFields are its user's to nest
-                return self.body, Suspender()
-            if found is None or SuspendedAgain.of(found) is None or not self.kind.is_suspended(found):
+                return self.subject, Suspender()
+            if found is None:
                 return None
-            return shaped(self.kind, found), suspender_of(self.kind, found)
+            stored, by = subject_of(self.kind, shaped(self.kind, found)), suspender_of(self.kind, found)
+            return (stored, by) if stored.admitted and stored.is_suspended else None
 
     def _compare(self) -> None:
         """Join again if what it makes has changed."""
@@ -209,7 +208,7 @@ class Case:
                 self._join_anew()
 
     def _makes_else(self) -> bool:
-        return self._stub() is not None or self.room.makes_else(self.body)
+        return self._stub() is not None or self.room.makes_else(self.subject)
 
     def _join_anew(self) -> None:
         self._drop()
@@ -222,7 +221,7 @@ class Case:
         """Note what a controller has made of it, or of a pod of it; return whether it counts as a part of its gang."""
         if self.state in (State.WAITING, State.REFUSED):
             with suppress(FieldError, GangError):
-                if self.room.lacks_else(self.body):
+                if self.room.lacks_else(self.subject):
                     self._join_anew()
             return False
         return self.room.count(child, lived=False)
@@ -236,7 +235,7 @@ class Case:
 
     async def _let_in(self) -> None:
         """Resume it: one patch, if it is still as it was seen; else look again."""
-        desk, failed, with_label = self._desk, False, field_at(self.body, "status.startTime") is None
+        desk, failed, with_label = self._desk, False, field_at(self.subject.body, "status.startTime") is None
         pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
         while self.state is State.GRANTED:
             answer = await self._resume(with_label=with_label)
@@ -244,7 +243,7 @@ class Case:
                 self.step(Seen.GONE)
             elif not isinstance(answer, ClusterError):
                 if self.state is State.GRANTED:  # else the watch was faster
-                    self.body = answer
+                    self.subject = answer
                     self._resumed()
             elif answer.status in DENIALS and with_label:
                 failed, with_label = True, False  # its templates may not change: its pods are known by their owners
@@ -258,9 +257,10 @@ class Case:
                     await pauses.after_failure()
                 failed = True
                 await self._look()
-        await self._change(self._wider)  # it may have grown while the patch was under way
+        if self.room.elastic is not None:
+            await self._change(self._wider)  # it may have grown while the patch was under way
 
-    async def _resume(self, *, with_label: bool) -> JSON | ClusterError | None:
+    async def _resume(self, *, with_label: bool) -> Subject | ClusterError | None:
         """Send the patch, unless it waits no more; return what is kept of the answer. None: it is gone.
 
         An error is returned without its frames: the whole object, which may have 20 MB, is not there while it waits.
@@ -269,11 +269,12 @@ class Case:
         try:
             async with self._patched(with_label=with_label) as body, desk.patching:
                 if self.state is not State.GRANTED:
-                    return self.body
+                    return self.subject
                 patch = self._patch(body, with_label=with_label)
                 self._sent.add(patch["metadata"]["annotations"][ADMITTED])
-                answer = await desk.objects.patch(self.served, self.body, patch)
-                return None if answer is None else desk.noted(self.kind, answer)
+                answer = await desk.objects.patch(self.served, self.subject.body, patch)
+                in_time = self.state is State.GRANTED  # else the watch was faster
+                return None if answer is None else desk.noted(self.kind, answer, resumed=in_time)
         except ClusterError as error:
             return error.with_traceback(None)
 
@@ -282,17 +283,17 @@ class Case:
         """Yield what the patch is made from: where that replaces a list, the object as it is stored."""
         if with_label and self.room.is_reserved and replaces_list(self.room.templates):
             async with self._desk.whole.of(self.namespace):
-                yield await self._desk.stored(self.served, self.body)
+                yield await self._desk.stored(self.served, self.subject)
         else:
-            yield self.body
+            yield self.subject.body
 
     def _patch(self, body: JSON, *, with_label: bool) -> JSON:
         room, reserved = self.room, self.room.is_reserved
         granted: dict[str, Any] = {"pods": room.pods} if reserved else {"mode": self._desk.gate.mode(self.namespace)}
-        if self._again is not None and not self._again.has_changed(self.body):
+        if self._again is not None and not self._again.has_changed(self.subject):
             granted["times"] = self._again.times
         return resumed(
-            self.kind,
+            self.subject,
             body,
             now=self._desk.objects.now(),
             granted=granted,
@@ -303,7 +304,7 @@ class Case:
 
     def _confirm(self) -> None:
         """Tell whether our patch resumed it, answered or not; pods of what others resume have no label of our gang."""
-        if annotations_of(self.body).get(ADMITTED) in self._sent:
+        if self.subject.annotations.get(ADMITTED) in self._sent:
             self._resumed()
         else:
             self._stand_anew()
@@ -311,7 +312,7 @@ class Case:
     def _resumed(self) -> None:
         counts = self._desk.counts
         (counts.admitted if self.room.is_reserved else counts.ungated)[self.kind.resource] += 1
-        self.room.let_in(self.body)
+        self.room.let_in(self.subject)
         self._desk.say(self, "admitted", "")
         self.step(Seen.RESUMED)
 
@@ -322,9 +323,9 @@ class Case:
             if found is None or text(metadata_of(found).get("uid")) != self.uid:
                 self.step(Seen.GONE)
                 return
-            self.body = self._desk.noted(self.kind, found)
+            self.subject = self._desk.noted(self.kind, found)
             del found
-            self.step(await self._desk.seen(self.kind, self.body))
+            self.step(await self._desk.seen(self.subject))
             if self.state is State.GRANTED:
                 with suppress(FieldError, GangError):
                     if self._makes_else():
@@ -340,7 +341,7 @@ class Case:
             await self._change(self._note)
             return
         try:
-            label = await room.stand(self.body)
+            label = await room.stand(self.subject)
             if label is not None:
                 await self._adopt(label)
                 for child in await desk.family(self, room.resources):
@@ -382,13 +383,13 @@ class Case:
 
     async def _has_made(self, pod: JSON) -> bool:
         """Return whether a pod without the gang's label is of this object, by who controls what controls it."""
-        return any(owner.uid == self.uid for owner in await self._desk.above(pod))
+        return any(owner.uid == self.uid for owner in await self._desk.above(self.namespace, controller_of(pod)))
 
     def _note(self) -> JSON | None:
         """Return what notes that others have resumed it."""
-        again = SuspendedAgain.of(self.body)
+        again = SuspendedAgain.of(self.subject)
         known = again is not None and again.generation is None
-        return None if known else noted(self.body, now=self._desk.objects.now(), granted={"by": "others"})
+        return None if known else noted(self.subject, now=self._desk.objects.now(), granted={"by": "others"})
 
     async def _change(self, patch: Callable[[], JSON | None]) -> bool:
         """Patch what runs; if no answer comes, or it has changed meanwhile, again, as it is by then.
@@ -402,7 +403,7 @@ class Case:
                 break
             try:
                 async with self._desk.patching:
-                    answer = await self._desk.objects.patch(self.served, self.body, change)
+                    answer = await self._desk.objects.patch(self.served, self.subject.body, change)
             except ClusterError as error:
                 if error.status in DENIALS:
                     log.warning("%s, which runs, can't be changed: %s", self.label, error)
@@ -410,7 +411,7 @@ class Case:
                 await pauses.after_failure()
                 continue
             if answer is not None:
-                self.body = self._desk.noted(self.kind, answer)
+                self.subject = self._desk.noted(self.kind, answer)
             break
         return True
 
@@ -422,7 +423,7 @@ class Case:
             self._stand_anew()
             return
         with suppress(FieldError, GangError):
-            match self.room.follow(self.body):
+            match self.room.follow(self.subject):
                 case Next.STAND:
                     self._stand_anew()
                 case Next.GROW:
@@ -437,7 +438,7 @@ class Case:
     async def _growth(self) -> None:
         """Let the Job have more pods as room for them is reserved: one patch each time."""
         try:
-            while await self.room.grow(self.body):
+            while await self.room.grow(self.subject):
                 if not await self._change(self._wider):
                     return
         except GangRefused as error:
@@ -449,9 +450,11 @@ class Case:
 
     def _wider(self) -> JSON | None:
         """Return what gives a Job that runs the parallelism that is reserved for it."""
-        elastic, now = self.room.elastic, field_at(self.body, self.kind.parallelism)
-        pods = self.room.pods
-        if elastic is None or (isinstance(now, int) and now >= pods):
+        elastic = self.room.elastic
+        if elastic is None:
+            return None
+        pods, now = self.room.pods, field_at(self.subject.body, self.kind.parallelism)
+        if isinstance(now, int) and now >= pods:
             return None
         return grown(self.kind, pods, elastic.most)
 

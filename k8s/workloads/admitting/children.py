@@ -17,12 +17,13 @@ from typing import Any, Final, TypeVar
 
 from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.k8s.gate.creates.creation import Owner
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.charges.device_claims import Devices, claim_charge
 from backoff_ctrl.k8s.kube.charges.footprint import charge
 from backoff_ctrl.k8s.kube.charges.resources import CLAIMS, DEVICE_CLAIMS, SERVICES
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource, Informer, Observer, Refusal
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind, read_object
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind, read_object
 from backoff_ctrl.k8s.kube.watching.shares import Shares
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
 
@@ -104,14 +105,14 @@ class Children:
         self._watches: dict[str, list[_Watch]] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    def note(self, resource: str, body: Mapping[str, Any], *, gone: bool) -> None:
-        """Take in an object that exists, or is gone; one that no controller has made is no child."""
-        metadata, owner = metadata_of(body), controller_of(body) or _retained_for(body)
-        uid = text(metadata.get("uid"))
+    def note(self, resource: str, found: Object, owner: Owner | None, *, gone: bool) -> None:
+        """Take in an object that exists, or is gone; one that no controller (``owner``) has made is no child."""
+        uid, body = found.uid, found.body
+        owner = owner or _retained_for(found)
         if gone:
             self.remove(uid)
         elif owner is not None and uid and uid not in self._known:
-            namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
+            namespace, name = found.key
             devices = mapping(body.get("spec")) if resource == DEVICE_CLAIMS else None
             if self._shares.take(namespace, uid, devices or {}) is not None:
                 return
@@ -206,11 +207,11 @@ def kept_for(namespace: str, name: str) -> str:
     return f"{JOB_SET_NAME}={namespace}/{name}"
 
 
-def _retained_for(body: Mapping[str, Any]) -> Owner | None:
-    name = text(labels_of(body).get(JOB_SET_NAME))
+def _retained_for(found: Object) -> Owner | None:
+    name = text(found.labels.get(JOB_SET_NAME))
     if not name:
         return None
-    uid = kept_for(text(metadata_of(body).get("namespace")), name)
+    uid = kept_for(found.namespace, name)
     return Owner(JOB_SET.api_version, JOB_SET.kind, name, uid)
 
 
@@ -241,7 +242,7 @@ class _Watch(Observer):
         self.read.set()
 
     def put(self, found: Object) -> None:
-        self._children.note(self._resource, found.body, gone=False)
+        self._children.note(self._resource, found, controller_of(found.body), gone=False)
 
     def remove(self, gone: Object) -> None:
         self._children.remove(gone.uid)

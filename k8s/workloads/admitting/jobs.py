@@ -21,7 +21,19 @@ from backoff_ctrl.k8s.kube.paths import PathError, path_to
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
-from .kinds import DIGITS_MAX, JOB, KINDS, WAITING_NAMESPACES, WAITS_FOR, AdmissibleKind, asks, left_waiting, noted_at
+from .kinds import (
+    DIGITS_MAX,
+    JOB,
+    KINDS,
+    WAITING_NAMESPACES,
+    WAITS_FOR,
+    AdmissibleKind,
+    Subject,
+    asks,
+    left_waiting,
+    noted_at,
+    subject_of,
+)
 from .life import Seen, seen_of
 from .patches import released
 from .shape import identified
@@ -160,9 +172,10 @@ async def _listed(session: ClusterSession, namespaces: Sequence[str], kinds: Seq
         for place in namespaces or (None,):
             try:
                 async for body in _identified(source, kind, place):
-                    left = left_waiting(kind, body, kinds=kinds, waiting_in=waiting_in)
-                    if seen_of(kind, body, left) is Seen.SUSPENDED:
-                        found[text(metadata_of(body).get("uid"))] = _waiting_job(kind, body)
+                    subject = subject_of(kind, body)
+                    left = left_waiting(subject, kinds=kinds, waiting_in=waiting_in)
+                    if seen_of(subject, left) is Seen.SUSPENDED:
+                        found[subject.uid] = _waiting_job(subject)
             except WatchAbsentError:
                 continue
             except (WatchForbiddenError, WatchBrokenError) as error:
@@ -233,10 +246,8 @@ async def _identified(source: ClusterSource, kind: AdmissibleKind, place: str | 
             yield dict(body)
 
 
-def _waiting_job(kind: AdmissibleKind, body: JSON) -> WaitingJob:
-    metadata = metadata_of(body)
-    namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
-    return WaitingJob(kind, body, namespace, name, text(metadata.get("creationTimestamp")), _said(body))
+def _waiting_job(found: Subject) -> WaitingJob:
+    return WaitingJob(found.kind, found.body, found.namespace, found.name, found.created, _said(found.body))
 
 
 def _said(body: JSON) -> dict[str, Any]:
@@ -257,7 +268,7 @@ async def release_one(objects: Objects, gate: asyncio.Semaphore, job: WaitingJob
         for number in range(TRIES):
             try:
                 as_seen = number < TRIES - 2
-                patch = released(job.kind, body, by, objects.now(), as_seen=as_seen)
+                patch = released(subject_of(job.kind, body), by, objects.now(), as_seen=as_seen)
                 answer = await objects.patch(served, body, patch)
                 return Released(job.label, gone=answer is None)
             except ClusterError as error:

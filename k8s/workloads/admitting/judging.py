@@ -18,7 +18,7 @@ from backoff_ctrl.engine.errors import GangError
 from backoff_ctrl.engine.facts.parts import MEMBERS_MAX
 from backoff_ctrl.engine.policy import Policy
 from backoff_ctrl.k8s.gate.gangs import why_never
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, annotations_of, mapping, mappings, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.admission_rules import Item
 from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, templates_named
 from backoff_ctrl.k8s.kube.charges.parts import Part
@@ -31,7 +31,18 @@ from backoff_ctrl.k8s.status.shapes import LetIn
 from .again import SuspendedAgain, time_of
 from .asking import as_elastic, counts_of, elastic_of, made_before, parts_made, whole_gang
 from .jobs import WaitingJob
-from .kinds import KINDS, QUEUE_NAME, STAY_SUSPENDED, WAIT, AdmissibleKind, Left, asks, controller_of, left_waiting
+from .kinds import (
+    KINDS,
+    QUEUE_NAME,
+    STAY_SUSPENDED,
+    WAIT,
+    AdmissibleKind,
+    Left,
+    Subject,
+    asks,
+    left_waiting,
+    subject_of,
+)
 from .life import Seen, seen_of
 from .priorities import Priorities, priority_allowed, priority_asked
 
@@ -98,19 +109,20 @@ class _Judge:
         status, namespace = self._ask("GET", path_to("/api/v1", "namespaces", name=self._namespace), None)
         waiting_in = {self._namespace} if status == 200 and asks(namespace) else ()
         body = {**body, "metadata": {**metadata_of(body), "namespace": self._namespace}}
-        asked = asks(body) or bool(waiting_in)
-        if not kind.is_suspended(body) and stored is not None:
+        subject = subject_of(kind, body)
+        asked = subject.asks or bool(waiting_in)
+        if not subject.is_suspended and stored is not None:
             runs = f"it runs already; to apply a manifest with {kind.suspend}: true would suspend it"
             return LetIn("now", [runs]) if kind.is_suspended(manifest) else None
-        if not kind.is_suspended(body) and not asked:
+        if not subject.is_suspended and not asked:
             return None
-        left = left_waiting(kind, body, kinds=self._around.kinds, waiting_in=waiting_in)
+        left = left_waiting(subject, kinds=self._around.kinds, waiting_in=waiting_in)
         if left is Left.UNASKED and status != 200:
             return LetIn("unknown", [f"whether its namespace has the label {WAIT} is not known: it can't be read"])
         if left is not None:
-            return LetIn("left", [self._why_left(left, body)])
-        found = self._in_line(body, is_stored=stored is not None)
-        if not kind.is_suspended(body):
+            return LetIn("left", [self._why_left(left, subject)])
+        found = self._in_line(subject, is_stored=stored is not None)
+        if not subject.is_suspended:
             found.why.append(
                 f"it is not suspended: the webhook (backoff-ctrl inject --for jobs) sets {kind.suspend} when it is "
                 "created; without the webhook it runs at once"
@@ -123,27 +135,27 @@ class _Judge:
         if not name:
             return None
         status, found = self._ask("GET", path_to(kind.path, kind.plural, namespace=self._namespace, name=name), None)
-        return None if status != 200 or seen_of(kind, found, None) is Seen.ENDED else found
+        return None if status != 200 or seen_of(subject_of(kind, found), None) is Seen.ENDED else found
 
-    def _why_left(self, left: Left, body: Mapping[str, Any]) -> str:
-        kind, owner = self._kind, controller_of(body)
+    def _why_left(self, left: Left, subject: Subject) -> str:
+        kind, owner = self._kind, subject.owner
         stays = "it stays suspended until somebody resumes it"
         above = "what made it" if owner is None else f"{owner.kind} {owner.name}"
         return {
             Left.UNASKED: f'neither it nor its namespace has the label {WAIT}: "true", so {stays}',
-            Left.RESERVED: kind.why_it_stays(body, left),
+            Left.RESERVED: subject.why_it_stays(left),
             Left.PART: f"{above} is let in as a whole, and this is a part of it: explain that instead",
             Left.KUEUE: f"it has the label {QUEUE_NAME}, so Kueue lets it in",
             Left.ELSEWHERE: f"{kind.managed_by} names another controller than {kind.manager}, so {stays}",
-            Left.UNFIT: kind.may_not_be_suspended(body),
+            Left.UNFIT: kind.may_not_be_suspended(subject.body),
             Left.HELD: f'its annotation {STAY_SUSPENDED}: "true" keeps it suspended; without that it waits in line',
         }[left]
 
-    def _in_line(self, body: Mapping[str, Any], *, is_stored: bool) -> LetIn:
+    def _in_line(self, subject: Subject, *, is_stored: bool) -> LetIn:
         """Return whether what is the operator's is let in."""
-        kind, why = self._kind, []
-        again = SuspendedAgain.of(body)
-        if again is not None and again.generation is not None and not again.has_changed(body):
+        kind, body, why = self._kind, subject.body, []
+        again = SuspendedAgain.of(subject)
+        if again is not None and again.generation is not None and not again.has_changed(subject):
             why.append(again.sentence(kind))
             if again.is_loop:
                 return LetIn("never", why)
@@ -174,7 +186,7 @@ class _Judge:
 
         Raises ``FieldError``, and ``GangError`` where a number is not known.
         """
-        kind, elastic = self._kind, elastic_of(self._kind, body)
+        kind, elastic = self._kind, elastic_of(subject_of(self._kind, body))
         body = body if elastic is None else as_elastic(kind, body, elastic.least)
         made = parts_made(kind, body, self._around.limits)
         classes = classes_of(self._ask)(body, kind.resource, made)
@@ -207,10 +219,8 @@ class _Judge:
         return [label for *_, label in sorted(ranked)]
 
     def _priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
-        wanted, wrong = priority_asked(body)
-        return (
-            (self._classes.of(body, parts), wrong) if wanted is None else priority_allowed(wanted, self._around.quotas)
-        )
+        wanted, wrong = priority_asked(annotations_of(body))
+        return (self._classes.of(parts), wrong) if wanted is None else priority_allowed(wanted, self._around.quotas)
 
     @cached_property
     def _classes(self) -> Priorities:

@@ -21,9 +21,18 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_of
+from backoff_ctrl.k8s.gate.creates.creation import Owner, owner_named
 from backoff_ctrl.k8s.gate.creates.naming import CREATE_ID, GANG_LABEL, WAIT_LABEL
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, labels_of, mapping, mappings, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import (
+    annotations_of,
+    labels_of,
+    mapping,
+    mapping_in,
+    mappings,
+    metadata_of,
+    text,
+)
+from backoff_ctrl.k8s.kube.answers.statuses import number
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.operators import states as operator_states
 from backoff_ctrl.k8s.kube.operators.states import Stands, field_of, has_ended, that_are, written
@@ -83,7 +92,8 @@ class Need:
 class AdmissibleKind:
     """A kind of objects that make no pods while they are suspended.
 
-    Paths are names of fields joined by dots. ``resource`` is ``jobs.batch``, as in quotas.
+    Paths are names of fields joined by dots. ``resource`` is ``jobs.batch``, as in quotas; ``_over`` are its states in
+    which it makes no more pods.
     """
 
     api_version: str
@@ -109,13 +119,15 @@ class AdmissibleKind:
     """The resource of an object of the same name that its controller makes while it is suspended, and that says which
     pods come of it; empty: it says so itself."""
 
-    @property
-    def group(self) -> str:
-        return self.api_version.rpartition("/")[0]
+    group: str = field(init=False, compare=False)
+    resource: str = field(init=False, compare=False)
+    _over: frozenset[str] = field(init=False, compare=False, repr=False)
 
-    @property
-    def resource(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+    def __post_init__(self) -> None:
+        group = self.api_version.rpartition("/")[0]
+        object.__setattr__(self, "group", group)
+        object.__setattr__(self, "resource", f"{self.plural}.{group}" if group else self.plural)
+        object.__setattr__(self, "_over", that_are(self.states, Stands.ENDED, Stands.ENDING))
 
     @property
     def path(self) -> str:
@@ -128,45 +140,78 @@ class AdmissibleKind:
     def has_ended(self, body: Mapping[str, Any]) -> bool:
         if self.ended is not None:
             return self.ended(body)
-        ended = that_are(self.states, Stands.ENDED, Stands.ENDING)
         if self.state:
-            return text(field_at(body, self.state)) in ended
-        status = mapping(body.get("status"))
-        return any(
-            each.get("type") in ended for each in mappings(status.get("conditions")) if each.get("status") == "True"
-        )
+            return text(field_at(body, self.state)) in self._over
+        conditions = mapping_in(body, "status").get("conditions")
+        if not conditions:
+            return False
+        true = (each.get("type") for each in mappings(conditions) if each.get("status") == "True")
+        return any(each in self._over for each in true)
 
     def may_not_be_suspended(self, body: Mapping[str, Any]) -> str:
         """Return why an object may not be suspended, with what to do; empty: it may."""
         return next((need.sentence for need in self.needs if bool(field_at(body, need.path)) is not need.given), "")
 
-    def why_it_runs(self, body: Mapping[str, Any]) -> str:
-        """Return why an object runs that was to wait, with what to do; empty: it waits, was let in, or was resumed.
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One object that can be let in, with what decides about it at each step: read once."""
+
+    kind: AdmissibleKind
+    body: dict[str, Any]
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    created: str
+    generation: int
+    """The number of its spec: each change raises it. 0: the server does not count the changes of its kind."""
+    labels: Mapping[str, Any]
+    annotations: Mapping[str, Any]
+    owner: Owner | None
+    """The object whose controller made it."""
+    is_suspended: bool
+    is_over: bool
+    """It has ended, or is being deleted: it makes no more pods."""
+    admitted: Mapping[str, Any]
+    """What is noted on this very object, since it was let in; empty: it was not."""
+
+    @property
+    def asks(self) -> bool:
+        """Whether its label asks for waiting."""
+        return self.labels.get(WAIT) == TRUE
+
+    @property
+    def never_waited(self) -> bool:
+        """Whether it has run since its creation."""
+        return not self.is_suspended and self.generation == 1
+
+    def why_it_runs(self) -> str:
+        """Return why it runs that was to wait, with what to do; empty: it waits, was let in, or was resumed.
 
         The API server drops a field that the definition of a kind does not have, so no user can have changed such an
         object.
         """
-        if why := self.may_not_be_suspended(body):
-            return why
-        if is_admitted(body) or not self.never_waited(body):
+        kind = self.kind
+        if self.admitted:
             return ""
-        if annotations_of(body).get(SUSPENDED_BY) == WEBHOOK:
+        if why := kind.may_not_be_suspended(self.body):
+            return why
+        if not self.never_waited:
+            return ""
+        if self.annotations.get(SUSPENDED_BY) == WEBHOOK:
             return (
-                f"it runs without waiting for room: the definition of {self.kind} in this cluster has no field "
-                f"{self.suspend}. Install a version of its operator that can suspend it"
+                f"it runs without waiting for room: the definition of {kind.kind} in this cluster has no field "
+                f"{kind.suspend}. Install a version of its operator that can suspend it"
             )
         return (
-            f"it runs without waiting for room: it was created without {self.suspend}, and no webhook has set that. "
-            f"Have the webhook called (backoff-ctrl inject --for jobs), or create it with {self.suspend}: true"
+            f"it runs without waiting for room: it was created without {kind.suspend}, and no webhook has set that. "
+            f"Have the webhook called (backoff-ctrl inject --for jobs), or create it with {kind.suspend}: true"
         )
 
-    def never_waited(self, body: Mapping[str, Any]) -> bool:
-        """Return whether an object has run since its creation: each change of its spec raises this number."""
-        return not self.is_suspended(body) and metadata_of(body).get("generation") == 1
-
-    def why_it_stays(self, body: Mapping[str, Any], left: Left | None) -> str:
-        """Return why a suspended object is left so though it is asked for, with what to do; empty: it is not."""
-        if not self.is_suspended(body) or left is not Left.RESERVED:
+    def why_it_stays(self, left: Left | None) -> str:
+        """Return why it is left suspended though it is asked for, with what to do; empty: it is not."""
+        if not self.is_suspended or left is not Left.RESERVED:
             return ""
         return (
             f"it stays suspended, since what made it has reserved room for it: resume it, or take away its owner and "
@@ -174,12 +219,35 @@ class AdmissibleKind:
         )
 
 
+def subject_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Subject:
+    """Read an object. A field of another type than its own counts as missing."""
+    metadata = metadata_of(body)
+    annotations, uid = mapping(metadata.get("annotations")), text(metadata.get("uid"))
+    said = _said(annotations.get(ADMITTED)) if ADMITTED in annotations else {}
+    return Subject(
+        kind,
+        dict(body) if not isinstance(body, dict) else body,
+        text(metadata.get("namespace")),
+        text(metadata.get("name")),
+        uid,
+        text(metadata.get("resourceVersion")),
+        text(metadata.get("creationTimestamp")),
+        number(metadata.get("generation")),
+        mapping(metadata.get("labels")),
+        annotations,
+        controller_in(metadata),
+        kind.is_suspended(body),
+        bool(metadata.get("deletionTimestamp")) or kind.has_ended(body),
+        said if uid and said.get("uid") == uid else {},  # a re-created one may carry the annotation of the one before
+    )
+
+
 def field_at(body: Mapping[str, Any], path: str) -> Any:
     """Return the value at a path of field names; None: it is not there."""
-    found: Any = body
-    for name in path.split("."):
-        found = mapping(found).get(name)
-    return found
+    *outer, last = path.split(".")
+    for name in outer:
+        body = mapping_in(body, name)
+    return body.get(last)
 
 
 def patch_at(path: str, value: object) -> dict[str, Any]:
@@ -201,8 +269,12 @@ def noted_at(body: Mapping[str, Any], annotation: str) -> Mapping[str, Any]:
 
     Each user who may change the object writes there.
     """
+    return _said(annotations_of(body).get(annotation))
+
+
+def _said(written: object) -> Mapping[str, Any]:
     try:
-        return mapping(json.loads(text(annotations_of(body).get(annotation))))
+        return mapping(json.loads(text(written)))
     except (ValueError, RecursionError):
         return {}
 
@@ -312,20 +384,25 @@ def asks(body: Mapping[str, Any]) -> bool:
     return labels_of(body).get(WAIT) == TRUE
 
 
-def is_admitted(body: Mapping[str, Any]) -> bool:
-    """Return whether this very object was let in: a re-created one may carry the annotation of the one before."""
-    uid = text(metadata_of(body).get("uid"))
-    return bool(uid) and noted_at(body, ADMITTED).get("uid") == uid
-
-
 def controller_of(body: Mapping[str, Any]) -> Owner | None:
+    """Return the object whose controller made this one, or None."""
+    return controller_in(metadata_of(body))
+
+
+def controller_in(metadata: Mapping[str, Any]) -> Owner | None:
     """Return the object whose controller made this one, or None.
 
     A reference may have a megabyte, and owners are remembered: one that is longer than any real one names no object.
     """
-    owners = [each for each in mappings(metadata_of(body).get("ownerReferences")) if each.get("controller") is True]
-    owners = [each for each in owners if all(len(text(value)) <= NAME_MAX for value in each.values())]
-    return owner_of({"metadata": {"ownerReferences": owners}})
+    references = metadata.get("ownerReferences")
+    if not references:
+        return None
+    for each in mappings(references):
+        if each.get("controller") is True and all(len(text(value)) <= NAME_MAX for value in each.values()):
+            owner = owner_named(each)
+            if owner is not None:
+                return owner
+    return None
 
 
 def kind_of(owner: Owner, kinds: Iterable[AdmissibleKind] = KINDS) -> AdmissibleKind | None:
@@ -339,8 +416,7 @@ def _is_task(owner: Owner) -> bool:
 
 
 def left_alone(
-    kind: AdmissibleKind,
-    body: Mapping[str, Any],
+    subject: Subject,
     *,
     asked: bool,
     kinds: Iterable[AdmissibleKind] = KINDS,
@@ -353,14 +429,15 @@ def left_alone(
     as it is known, the nearest first; None: the one that it names. ``by_us``: whether our own account creates it; None:
     that is not known, and what a Task controls counts as such.
     """
-    chain = [*(above if above is not None else filter(None, [controller_of(body)]))]
-    marked = GANG_LABEL in labels_of(body) or CREATE_ID in annotations_of(body)  # its user may write that, too
+    kind, body, labels = subject.kind, subject.body, subject.labels
+    chain = [*(above if above is not None else filter(None, [subject.owner]))]
+    marked = GANG_LABEL in labels or CREATE_ID in subject.annotations  # its user may write that, too
     manager = text(field_at(body, kind.managed_by)) if kind.managed_by else ""
     reasons = {
         Left.UNASKED: not asked,
         Left.RESERVED: marked and (by_us if by_us is not None else any(map(_is_task, chain))),
         Left.PART: any(kind_of(owner, kinds) for owner in chain),
-        Left.KUEUE: bool(labels_of(body).get(QUEUE_NAME)),
+        Left.KUEUE: bool(labels.get(QUEUE_NAME)),
         Left.ELSEWHERE: manager not in {"", kind.manager},
         Left.UNFIT: bool(kind.may_not_be_suspended(body)),
     }
@@ -368,8 +445,7 @@ def left_alone(
 
 
 def left_waiting(
-    kind: AdmissibleKind,
-    body: Mapping[str, Any],
+    subject: Subject,
     *,
     kinds: Iterable[AdmissibleKind] = KINDS,
     above: Iterable[Owner] | None = None,
@@ -381,10 +457,10 @@ def left_waiting(
     It is asked for by its own label or that of its namespace (``waiting_in`` are the namespaces that have it), and
     where the webhook has suspended it or it was let in: labels may go.
     """
-    webhook = annotations_of(body).get(SUSPENDED_BY) == WEBHOOK
-    asked = webhook or asks(body) or is_admitted(body) or metadata_of(body).get("namespace") in waiting_in
-    reason = left_alone(kind, body, asked=asked, kinds=kinds, above=above, by_us=by_us)
-    held = annotations_of(body).get(STAY_SUSPENDED) == TRUE and kind.is_suspended(body)
+    webhook = subject.annotations.get(SUSPENDED_BY) == WEBHOOK
+    asked = webhook or subject.asks or bool(subject.admitted) or subject.namespace in waiting_in
+    reason = left_alone(subject, asked=asked, kinds=kinds, above=above, by_us=by_us)
+    held = subject.annotations.get(STAY_SUSPENDED) == TRUE and subject.is_suspended
     return Left.HELD if reason is None and held else reason
 
 
@@ -400,8 +476,9 @@ def may_suspend(
 
     What is suspended already is ``HELD``: the operator lets it in as it does others. ``by_us`` as in ``left_alone``.
     """
-    reason = left_alone(kind, body, asked=asks(body) or asks(namespace), kinds=kinds, by_us=by_us)
-    return Left.HELD if reason is None and kind.is_suspended(body) else reason
+    subject = subject_of(kind, body)
+    reason = left_alone(subject, asked=subject.asks or asks(namespace), kinds=kinds, by_us=by_us)
+    return Left.HELD if reason is None and subject.is_suspended else reason
 
 
 def cleaning(body: Mapping[str, Any]) -> dict[str, Any]:

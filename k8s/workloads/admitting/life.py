@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
-
-from .kinds import AdmissibleKind, Left
+from .kinds import Left, Subject
 
 
 class State(StrEnum):
@@ -105,13 +103,13 @@ def step(state: State, seen: Seen) -> tuple[State, tuple[Act, ...]]:
     return LIFE[state].get(seen, (state, ()))
 
 
-def seen_of(kind: AdmissibleKind, body: Mapping[str, Any], left: Left | None) -> Seen:
-    """Return what a stored object shows. One that is being deleted makes no more pods.
+def seen_of(subject: Subject, left: Left | None) -> Seen:
+    """Return what a stored object shows.
 
     ``left``: why it is not ours to let in (``left_waiting``); None: it is ours.
     """
-    if metadata_of(body).get("deletionTimestamp") or kind.has_ended(body):
+    if subject.is_over:
         return Seen.ENDED
     if left is not None:
         return Seen.LEFT
-    return Seen.SUSPENDED if kind.is_suspended(body) else Seen.RUNS
+    return Seen.SUSPENDED if subject.is_suspended else Seen.RUNS

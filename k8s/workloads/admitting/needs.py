@@ -21,7 +21,7 @@ from backoff_ctrl.k8s.kube.charges.device_claims import UNKNOWN, templates_named
 from backoff_ctrl.k8s.kube.charges.filling import NO_CLASSES, reading
 from backoff_ctrl.k8s.kube.charges.parts import Part
 
-from .asking import POD, counts_of, made_before, parts_made, succeeded_of, whole_gang
+from .asking import POD, Product, counts_of, made_before, parts_made, succeeded_of, whole_gang
 from .children import kept_for
 from .desk import Desk
 from .kinds import AdmissibleKind
@@ -49,50 +49,57 @@ class Needs:
         self.made_more = asyncio.Event()
         self._ended_before = 0  # pods that had succeeded when it joined the line: their claims are charged already
 
-    async def look_around(self, body: Mapping[str, Any], *, waits: bool) -> None:
-        """Read what only the cluster knows. One that ``waits`` gives its controller a moment to make what it makes."""
+    async def look_around(self, body: Mapping[str, Any], *, waits: bool) -> Product:
+        """Read what only the cluster knows, and return what it makes by that.
+
+        One that ``waits`` gives its controller a moment to make what it makes while it is suspended.
+        """
         desk = self._desk
         self.devices, self.classes = UNKNOWN, NO_CLASSES
-        parts = self.everything(body)
-        kind, maker = self.maker(body)
-        self.classes = await desk.objects.learn(reading(maker, kind.resource, parts))
-        if templates_named(parts):
-            self.devices = await desk.objects.devices(self._namespace, parts)
-        await desk.children.need({part.resource for part in parts})
+        product = self.read(body)
+        self.classes = await desk.objects.learn(reading(product.maker, product.kind.resource, product.parts))
+        if templates_named(product.parts):
+            self.devices = await desk.objects.devices(self._namespace, product.parts)
+        await desk.children.need({part.resource for part in product.parts})
+        if (self.devices, self.classes) != (UNKNOWN, NO_CLASSES):
+            product = self.read(body)  # if anything else has changed meanwhile, it joins anew (``Case._compare``)
         self._ended_before = succeeded_of(body) if waits else 0
-        self.lacks = self.lacking(body) if waits else {}
+        self.lacks = self.lacking(product) if waits else {}
         with suppress(TimeoutError):
             async with asyncio.timeout(MADE_WITHIN):
                 while self.lacks:
                     self.made_more.clear()
                     await self.made_more.wait()
-                    self.lacks = self.lacking(body)
+                    product = self.read(body)
+                    self.lacks = self.lacking(product)
+        return product
 
-    def maker(self, body: Mapping[str, Any]) -> tuple[AdmissibleKind, Mapping[str, Any]]:
+    def read(self, body: Mapping[str, Any]) -> Product:
+        """Return all that it makes, also what it has made already."""
         if (found := self._desk.maker(self._kind, body)) is None:
             raise GangError(f"the object of {self._kind.made_through} that its controller makes is gone")
-        return found
+        kind, maker = found
+        parts = parts_made(kind, maker, self._desk.limits(self._namespace), self.devices, self.classes)
+        return Product(kind, maker, parts, made_before(kind, maker))
 
-    def everything(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
-        """Return all that it makes, also what it has made already."""
-        return parts_made(*self.maker(body), self._desk.limits(self._namespace), self.devices, self.classes)
-
-    def still_to_come(self, body: Mapping[str, Any]) -> tuple[Part, ...]:
+    def still_to_come(self, product: Product) -> tuple[Part, ...]:
         """Return what it makes once it is resumed, and what of the rest its controller could not make yet."""
-        before, found = made_before(*self.maker(body)), []
-        for part in self.everything(body):
-            is_before = (part.kind, part.made_by) in before
+        found = []
+        for part in product.parts:
+            is_before = (part.kind, part.made_by) in product.before
             if count := self.lacks.get(_which(part), 0) if is_before else part.count:
                 found.append(replace(part, count=count))
         return tuple(found)
 
-    def lacking(self, body: Mapping[str, Any]) -> dict[Which, int]:
+    def lacking(self, product: Product) -> dict[Which, int]:
         """Return what its controller makes while it is suspended, and has not made yet, as far as that is followed."""
-        children, before = self._desk.children, made_before(*self.maker(body))
+        if not product.before:
+            return {}
+        children = self._desk.children
         there = Counter(child.resource for owner in self._owners for child in children.below(self._namespace, owner))
         found: dict[Which, int] = {}
-        for part in self.everything(body):
-            if (part.kind, part.made_by) in before and children.follows(part.resource):
+        for part in product.parts:
+            if (part.kind, part.made_by) in product.before and children.follows(part.resource):
                 made = min(part.count or 0, there[part.resource])
                 there[part.resource] -= made
                 if more := (part.count or 0) - made:
@@ -124,10 +131,10 @@ class Needs:
         found = self._desk.gate.ledger.look(lambda engine, now: engine.outlook(self._namespace, wanted, now))
         return found.prospect in FITS
 
-    def why_never(self, body: Mapping[str, Any]) -> str:
+    def why_never(self, product: Product) -> str:
         """Return why all that it makes never fits, by what is known of the quotas; empty: it does."""
         with suppress(GangError):
-            asked = whole_gang(*self.maker(body), self.everything(body))
+            asked = whole_gang(product.kind, product.maker, product.parts)
             wanted = ((asked.parts, 1),)
             ledger, namespace = self._desk.gate.ledger, self._namespace
             return why_never(asked, ledger.look(lambda engine, now: engine.outlook(namespace, wanted, now)))

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.gate.expected_pods import with_label
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, metadata_of, text
 
 from .kinds import (
     ADMITTED,
@@ -18,9 +17,8 @@ from .kinds import (
     RELEASED_BY,
     WAITS_FOR,
     AdmissibleKind,
+    Subject,
     field_at,
-    is_admitted,
-    noted_at,
     patch_at,
 )
 
@@ -28,7 +26,7 @@ _LIST: Final = re.compile(r"\[\d+\]")
 
 
 def resumed(
-    kind: AdmissibleKind,
+    subject: Subject,
     body: Mapping[str, Any],
     *,
     now: datetime,
@@ -37,12 +35,13 @@ def resumed(
     templates: Iterable[str] = (),
     parallelism: tuple[int, int] | None = None,
 ) -> dict[str, Any]:
-    """Return the patch that lets an object in, if it is still as it was seen.
+    """Return the patch that lets an object in, if it is still as it was seen; ``body``: all of it, or what is kept.
 
     ``granted`` is what was reserved for it, for people. ``label`` is that of its gang, and goes into these templates.
     ``parallelism``: what it begins with, and what it asked for.
     """
-    patch = merged(patch_at(kind.suspend, False), admission(body, now=now, granted={**granted, "gang": label}))
+    kind = subject.kind
+    patch = merged(patch_at(kind.suspend, False), admission(subject, now=now, granted={**granted, "gang": label}))
     if label:
         patch = merged(patch, labelled(body, templates, label))
     if parallelism is not None:
@@ -50,26 +49,20 @@ def resumed(
     return patch
 
 
-def noted(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
+def noted(subject: Subject, *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that notes on an object that it was let in, in any state."""
-    annotations = admission(body, now=now, granted=granted)["metadata"]["annotations"]
+    annotations = admission(subject, now=now, granted=granted)["metadata"]["annotations"]
     return {"metadata": {"annotations": annotations}}
 
 
-def admission(body: Mapping[str, Any], *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
+def admission(subject: Subject, *, now: datetime, granted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the patch that notes on an object that it was let in, if it is still as it was seen."""
-    metadata = metadata_of(body)
-    noted_of = {"at": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "uid": text(metadata.get("uid"))}
+    noted_of = {"at": f"{now.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", "uid": subject.uid}
     said = {**noted_of, **{key: each for key, each in granted.items() if each}}
     annotations: dict[str, Any] = {ADMITTED: json.dumps(said)}
-    if WAITS_FOR in annotations_of(body):
+    if WAITS_FOR in subject.annotations:
         annotations[WAITS_FOR] = None
-    return {"metadata": {"resourceVersion": metadata.get("resourceVersion"), "annotations": annotations}}
-
-
-def admitted_gang(body: Mapping[str, Any]) -> str:
-    """Return the label of the gang with which this very object was let in; empty: there was no gang."""
-    return text(noted_at(body, ADMITTED).get("gang")) if is_admitted(body) else ""
+    return {"metadata": {"resourceVersion": subject.version, "annotations": annotations}}
 
 
 def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:
@@ -78,17 +71,15 @@ def grown(kind: AdmissibleKind, parallelism: int, asked: int) -> dict[str, Any]:
     return {**patch_at(kind.parallelism, parallelism), "metadata": {"annotations": {PARALLELISM: remembered}}}
 
 
-def released(
-    kind: AdmissibleKind, body: Mapping[str, Any], by: str, now: datetime, *, as_seen: bool = True
-) -> dict[str, Any]:
+def released(subject: Subject, by: str, now: datetime, *, as_seen: bool = True) -> dict[str, Any]:
     """Return the patch by which a user lets an object in without reserved room.
 
     ``as_seen``: only if it has not changed since; else after any change, as long as it is the same object.
     """
-    patch = merged(patch_at(kind.suspend, False), admission(body, now=now, granted={"by": by}))
+    patch = merged(patch_at(subject.kind.suspend, False), admission(subject, now=now, granted={"by": by}))
     if not as_seen:
         del patch["metadata"]["resourceVersion"]
-        patch["metadata"]["uid"] = metadata_of(body).get("uid")
+        patch["metadata"]["uid"] = subject.uid
     return merged(patch, {"metadata": {"annotations": {RELEASED_BY: by}}})
 
 

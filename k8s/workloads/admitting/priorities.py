@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.creates.creation import PRIORITY_MAX
-from backoff_ctrl.k8s.kube.answers.field_paths import found_at
 from backoff_ctrl.k8s.kube.answers.fields import annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.charges.parts import Part
 
 from .kinds import PRIORITY, whole_number
 
+_NAMED: Final = "PriorityClass="
 MAX_PRIORITY: Final = "backoff-ctrl.dev/max-priority"
 """The annotation of a ResourceQuota up to which objects of its namespace may set a priority of their own."""
 
@@ -34,19 +34,28 @@ class Priorities:
         elif self._default == name:
             self._default = ""
 
-    def of(self, body: Mapping[str, Any], parts: Sequence[Part]) -> int:
+    def of(self, parts: Sequence[Part]) -> int:
         """Return the highest of the PriorityClasses of an object's pods."""
-        specs = [found_at(f"{part.template}.spec", body) for part in parts if part.template]
-        names = [text(spec.get("priorityClassName")) or self._default for spec in specs if isinstance(spec, dict)]
-        return max((self._values.get(name, 0) for name in names), default=0)
+        found = [self._values.get(_class_of(part) or self._default, 0) for part in parts if part.template]
+        return max(found, default=0)
 
 
-def priority_asked(body: Mapping[str, Any]) -> tuple[int | None, str]:
+def _class_of(pods: Part) -> str:
+    """Return the PriorityClass that pods name, which is a fact of their charge; empty: they name none."""
+    for fact in pods.demand.scopes:
+        if fact.startswith(_NAMED):
+            return fact.removeprefix(_NAMED)
+    return ""
+
+
+def priority_asked(annotations: Mapping[str, Any]) -> tuple[int | None, str]:
     """Return the priority that the annotation of an object asks for, or None; and a sentence if it is no number."""
-    said = text(annotations_of(body).get(PRIORITY))
+    said = text(annotations.get(PRIORITY))
+    if not said:
+        return None, ""
     wanted = _number(said)
-    wrong = wanted is None and bool(said)
-    return wanted, f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts" if wrong else ""
+    wrong = f"{PRIORITY} must be a whole number, not {said!r}: its PriorityClass counts"
+    return wanted, wrong if wanted is None else ""
 
 
 def priority_allowed(wanted: int, quotas: Iterable[Mapping[str, Any]]) -> tuple[int, str]:

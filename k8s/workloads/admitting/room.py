@@ -19,13 +19,14 @@ from backoff_ctrl.k8s.gate.creates.wait import Wait
 from backoff_ctrl.k8s.gate.gangs import AdmittedGang, GangAsked, GangRefused, GangWait
 from backoff_ctrl.k8s.gate.subscribers import Verdict
 from backoff_ctrl.k8s.kube.answers.field_paths import found_at
-from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import FieldError, labels_of, mapping, text
 from backoff_ctrl.k8s.kube.charges.parts import Part
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
+from backoff_ctrl.k8s.kube.cluster.kinds import Kind
 from backoff_ctrl.k8s.kube.watching.objects import is_older
 
 from .asking import (
     Elastic,
+    Product,
     as_elastic,
     elastic_of,
     for_one_more,
@@ -38,9 +39,8 @@ from .asking import (
 )
 from .children import Child
 from .desk import Desk
-from .kinds import AdmissibleKind
+from .kinds import AdmissibleKind, Subject
 from .needs import Needs
-from .patches import admitted_gang
 
 VERDICTS: Final[Mapping[str, Verdict]] = {"now": "create", "unknown": "create", "wait": "wait", "never": "refuse"}
 
@@ -105,7 +105,7 @@ class Room:
     @property
     def templates(self) -> frozenset[str]:
         """The sections that its pods are made from, where their labels may change."""
-        return templates_of(self._kind, self._parts)
+        return frozenset() if self.asked is None else self.asked.templates[self._kind.resource]
 
     def waits(self) -> Wait | None:
         """Return what it waits for; None: it has no place in line."""
@@ -113,54 +113,49 @@ class Room:
 
     # -- in line ---------
 
-    async def join(self, body: JSON) -> None:
+    async def join(self, subject: Subject) -> None:
         """Wait in line until its room is reserved, if it makes pods. Raises ``GangRefused``, too."""
-        asked = await self._ask(body)
+        asked = await self._ask(subject)
         if asked is not None:
             self.gang = await self._take(asked)
 
-    async def _ask(self, body: JSON) -> GangAsked | None:
+    async def _ask(self, subject: Subject) -> GangAsked | None:
         """Return what to ask of the line; None: it makes no pods."""
-        desk, needs, namespace = self._desk, self._needs, self._namespace(body)
-        self.elastic = elastic_of(self._kind, body)
+        desk, needs, namespace, body = self._desk, self._needs, subject.namespace, subject.body
+        self.elastic = elastic_of(subject)
         if self.elastic is not None and self.elastic.wrong:
             self._say("min-parallelism", self.elastic.wrong)
-        least = self._least(body)
+        least = self._least(body, self.elastic)
         self.asked = None
-        await needs.look_around(least, waits=True)
-        enforced = desk.gate.mode(namespace) == "enforce"
-        if enforced and (said := needs.why_never(least)):
+        product = await needs.look_around(least, waits=True)
+        mode = desk.gate.mode(namespace)
+        if mode == "enforce" and (said := needs.why_never(product)):
             raise GangRefused(said, "never-fits", f"{said}; make it smaller, or ask for a larger quota")
-        self._parts = needs.still_to_come(least)
+        self._parts = needs.still_to_come(product)
         self._size = needs.counts(least, self._parts)
         if not any(self._size):
             return None
-        if max(self._size) > MEMBERS_MAX and enforced:
+        if max(self._size) > MEMBERS_MAX and mode == "enforce":
             said = f"it asks for {max(self._size)} objects of one kind, and {MEMBERS_MAX} are let in together at most"
             raise GangRefused(said, "never-fits", said)  # not let in as what can't be read: it would pass the line
-        self._priority, ignored = await self._ask_priority(body)
+        self._priority, ignored = await desk.priority(subject, self._parts)
         if ignored:
             self._say("priority", ignored)
         self.asked = gang_for(
-            self._kind,
-            body,
+            subject,
             self._parts,
             self._size,
             server=desk.server,
             priority=self._priority,
-            label=admitted_gang(body),
+            label=text(subject.admitted.get("gang")),
         )
-        if desk.gate.mode(namespace) == "shadow":
+        if mode == "shadow":
             self._count_shadow(self.asked, namespace)
         return self.asked
 
-    def _least(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _least(self, body: Mapping[str, Any], elastic: Elastic | None) -> Mapping[str, Any]:
         """Return the object with as many pods as it may begin with."""
-        elastic = elastic_of(self._kind, body)
         return body if elastic is None else as_elastic(self._kind, body, elastic.least)
-
-    async def _ask_priority(self, body: JSON) -> tuple[int, str]:
-        return await self._desk.priority(self._needs.maker(body)[1], self._parts)
 
     def _count_shadow(self, asked: GangAsked, namespace: str) -> None:
         """Say what would become of it if its namespace were enforced."""
@@ -180,23 +175,26 @@ class Room:
         async with desk.gate.gang(asked, transport, begun) as gang:
             return gang
 
-    def makes_else(self, body: JSON) -> bool:
+    def makes_else(self, subject: Subject) -> bool:
         """Return whether it makes something else by now than what was asked for: it was edited, or a LimitRange was."""
-        return self._needs.still_to_come(self._least(body)) != self._parts
+        return self._needs.still_to_come(self._read_least(subject)) != self._parts
 
-    def lacks_else(self, body: JSON) -> bool:
+    def _read_least(self, subject: Subject) -> Product:
+        return self._needs.read(self._least(subject.body, elastic_of(subject)))
+
+    def lacks_else(self, subject: Subject) -> bool:
         """Return whether its controller has made by now what was asked for beside its pods."""
         self._needs.made_more.set()
         lacks = self._needs.lacks
-        return self.asked is not None and bool(lacks) and self._needs.lacking(self._least(body)) != lacks
+        return self.asked is not None and bool(lacks) and self._needs.lacking(self._read_least(subject)) != lacks
 
     # -- what exists of it ---------
 
-    def let_in(self, body: JSON) -> None:
+    def let_in(self, subject: Subject) -> None:
         """Let its pods be known: by its gang's label, or as its own."""
-        self._base, self._since = succeeded_of(body), text(metadata_of(body).get("resourceVersion"))
+        self._base, self._since = succeeded_of(subject.body), subject.version
         if self.gang is not None:
-            self.gang.stored(body, self._kind.resource)
+            self.gang.stored(subject.body, self._kind.resource)
 
     def succeeded(self, uid: str, version: str) -> bool:
         """Note that a pod of it has succeeded: it is not made again. Return whether its status may not say so yet."""
@@ -220,81 +218,79 @@ class Room:
 
     # -- while it runs ---------
 
-    async def stand(self, body: JSON) -> str | None:
+    async def stand(self, subject: Subject) -> str | None:
         """Reserve what a running object makes, without waiting; return the label of its pods.
 
         None: it makes no pods.
         """
-        needs = self._needs
-        await needs.look_around(body, waits=False)
-        self._parts = needs.still_to_come(body)
+        needs, body = self._needs, subject.body
+        product = await needs.look_around(body, waits=False)
+        self._parts = needs.still_to_come(product)
         self._size = needs.counts(body, self._parts)
-        self.elastic = elastic_of(self._kind, body)
+        self.elastic = elastic_of(subject)
         if not any(self._size):
             return None
-        label = self._known_label(body)
-        self._priority, _ = await self._ask_priority(body)
+        label = self._known_label(subject)
+        self._priority, _ = await self._desk.priority(subject, self._parts)
         counts = [max(1, size) for size in self._size]
-        self.asked = gang_for(
-            self._kind, body, self._parts, counts, server=self._desk.server, label=label, standing=True
-        )
+        self.asked = gang_for(subject, self._parts, counts, server=self._desk.server, label=label, standing=True)
         self.gang = await self._take(self.asked)
-        self.let_in(body)
+        self.let_in(subject)
         return label
 
-    def _known_label(self, body: JSON) -> str:
-        for template in sorted(self.templates):
-            found = text(labels_of(mapping(found_at(template, body))).get(GANG_LABEL))
+    def _known_label(self, subject: Subject) -> str:
+        for template in sorted(templates_of(self._kind, self._parts)):
+            found = text(labels_of(mapping(found_at(template, subject.body))).get(GANG_LABEL))
             if found:
                 return found
-        return admitted_gang(body)
+        return text(subject.admitted.get("gang"))
 
     def fit(self) -> None:
         """Keep no more than its size, once all that lives of it is taken in: a gang begins with one of each part."""
         if self.gang is not None:
             self.gang.resize(self._size)
 
-    def follow(self, body: JSON) -> Next:
+    def follow(self, subject: Subject) -> Next:
         """Keep room for no more than a running object still makes; return what is to be done beside that."""
-        parts, counts = self._wanted(body)
+        parts, counts = self._wanted(subject)
         if parts and not same_parts(parts, self._parts):
             return Next.STAND
         self._resize(tuple(map(min, self._size, counts or [0] * len(self._size))))
-        return Next.GROW if self._exceeds(body, counts) else Next.NOTHING
+        return Next.GROW if self._exceeds(subject.body, counts) else Next.NOTHING
 
     def _resize(self, size: tuple[int, ...]) -> None:
         if self.gang is not None and size != self._size:
             self.gang.resize(size)
             self._size = size
 
-    def _wanted(self, body: JSON) -> tuple[tuple[Part, ...], tuple[int, ...]]:
+    def _wanted(self, subject: Subject) -> tuple[tuple[Part, ...], tuple[int, ...]]:
         """Return what a running object makes, and how many pods of each part it should have if there were room."""
-        self.elastic = elastic_of(self._kind, body)
+        self.elastic, body = elastic_of(subject), subject.body
         most = body if self.elastic is None else as_elastic(self._kind, body, self.elastic.most)
-        parts = self._needs.still_to_come(most)
+        parts = self._needs.still_to_come(self._needs.read(most))
         return parts, self._needs.counts(most, parts, self._base + len(self._succeeded))
 
-    def wants_more(self, body: JSON) -> bool:
+    def wants_more(self, subject: Subject) -> bool:
         """Return whether it should have more pods than are reserved. Never raises."""
         with suppress(FieldError, GangError):
-            return self._exceeds(body, self._wanted(body)[1])
+            return self._exceeds(subject.body, self._wanted(subject)[1])
         return False
 
-    def _exceeds(self, body: JSON, counts: Sequence[int]) -> bool:
+    def _exceeds(self, body: Mapping[str, Any], counts: Sequence[int]) -> bool:
         """Return whether these are more pods than are reserved; only kinds with equal pods grow."""
-        if not self._kind.parallelism or for_one_more(body, self._parts) is None or len(counts) != len(self._parts):
+        if not self._kind.parallelism or len(counts) != len(self._parts) or tuple(counts) == self._size:
             return False
-        return pods_of(self._parts, counts) > self.pods > 0
+        return pods_of(self._parts, counts) > self.pods > 0 and for_one_more(body, self._parts) is not None
 
-    async def grow(self, body: JSON) -> bool:
+    async def grow(self, subject: Subject) -> bool:
         """Reserve as many more pods as fit now, or else one, behind those who wait; return whether there are more.
 
         Raises ``GangRefused``, too.
         """
-        each = for_one_more(body, self._parts)
-        if each is None or self.asked is None or self.gang is None or self.gang.over or not self.wants_more(body):
+        each = for_one_more(subject.body, self._parts)
+        if each is None or self.asked is None or self.gang is None or self.gang.over or not self.wants_more(subject):
             return False
-        most = pods_of(*self._wanted(body)) - self.pods
+        most = pods_of(*self._wanted(subject)) - self.pods
         number = self._needs.fitting(self._parts, each, most)
         more = await self._take(more_of(self.asked, each, number, self._priority), apart=True)
         if more.gang is None:
@@ -317,7 +313,3 @@ class Room:
         if gang is not None:
             self._desk.gate.ledger.gangs.object_ended(uid)
             gang.give_back()
-
-    @staticmethod
-    def _namespace(body: JSON) -> str:
-        return text(metadata_of(body).get("namespace"))

@@ -198,7 +198,7 @@ def shaped(kind: AdmissibleKind, body: Mapping[str, Any]) -> dict[str, Any]:
     if spec is None:
         found = without_managers(body)
     else:
-        found = _kept(body, _fields(metadata=_METADATA, spec=spec, status=_STATUSES.get(kind.resource)))
+        found = _kept(body, {"metadata": _METADATA, "spec": spec, "status": _STATUSES.get(kind.resource)})
     return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
@@ -246,4 +246,8 @@ def _kept(value: Any, shape: Shape) -> Any:
         return value
     if isinstance(shape, Each):
         return {name: _kept(each, shape.shape) for name, each in value.items()}
-    return {name: _kept(value[name], part) for name, part in shape.items() if name in value}
+    found = {}
+    for name, part in shape.items():
+        if name in value:
+            found[name] = value[name] if part is None else _kept(value[name], part)
+    return found

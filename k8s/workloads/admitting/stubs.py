@@ -7,10 +7,13 @@ its namespace have gone it is read again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of, text
+from backoff_ctrl.k8s.kube.answers.fields import labels_of, metadata_of, text
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.cluster.kinds import Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.watching.cache import Cache
@@ -49,31 +52,33 @@ class Stub(dict[str, Any]):
 class Kept:
     """What is kept of the objects of a kind (``Keeping``): their shapes within the shares of their namespaces."""
 
+    marks: Container[str] = ()
+
     def __init__(self, kind: AdmissibleKind, shares: Shares) -> None:
         self._kind = kind
         self._shares = shares
+        self.trim = partial(shaped, kind)
 
-    def trim(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        return shaped(self._kind, body)
-
-    def keep(self, body: dict[str, Any]) -> dict[str, Any]:
+    def keep(self, found: Object) -> Object:
         """Return all of a shape, or a stub of it. What has ended is small, and does not count."""
-        metadata = metadata_of(body)
+        body = found.body
         if self._kind.has_ended(body) and size_of(body, IDENTIFIED_MAX) <= IDENTIFIED_MAX:
-            self.drop(text(metadata.get("namespace")), text(metadata.get("uid")))
-            return body
-        beyond = self._shares.take(text(metadata.get("namespace")), text(metadata.get("uid")), body)
+            self.drop(found.namespace, found.uid)
+            return found
+        beyond = self._shares.take(found.namespace, found.uid, body)
         if beyond is None:
-            return body
-        return Stub(identified(self._kind, body), beyond, size_of(body, self._shares.of_object))
+            return found
+        stub = Stub(identified(self._kind, body), beyond, size_of(body, self._shares.of_object))
+        return replace(found, body=stub, labels=labels_of(stub))
 
     def drop(self, namespace: str, uid: str) -> None:
         self._shares.give_back(namespace, uid)
 
-    def has_room(self, found: Mapping[str, Any]) -> bool:
-        if not isinstance(found, Stub) or found.beyond is not Beyond.NAMESPACE:
+    def has_room(self, found: Object) -> bool:
+        stub = found.body
+        if not isinstance(stub, Stub) or stub.beyond is not Beyond.NAMESPACE:
             return False
-        return self._shares.has_room(text(metadata_of(found).get("namespace")), found.size)
+        return self._shares.has_room(found.namespace, stub.size)
 
 
 class Stubs:
@@ -84,29 +89,24 @@ class Stubs:
 
     def sentences(self) -> list[str]:
         """Return a sentence for each object of which only a stub is kept."""
-        return [f"{kind.kind} {'/'.join(_key(stub))}: {stub.sentence}" for kind, _, stub in self._all()]
+        return [f"{kind.kind} {'/'.join(found.key)}: {stub.sentence}" for kind, _, found, stub in self._all()]
 
     async def read_again(self, objects: Objects) -> None:
         """Read one after the other what has room by now."""
-        for kind, cache, stub in self._all():
-            if not cache.has_room(stub):
+        for kind, cache, found, _ in self._all():
+            if not cache.has_room(found):
                 continue
             try:
-                found = await objects.read(Kind(kind.api_version, kind.kind, kind.plural), *_key(stub))
+                read = await objects.read(Kind(kind.api_version, kind.kind, kind.plural), *found.key)
             except ClusterError as error:
-                log.info("%s %s is read again later: %s", kind.kind, "/".join(_key(stub)), error)
+                log.info("%s %s is read again later: %s", kind.kind, "/".join(found.key), error)
                 continue
-            if found is not None:
-                cache.note(found)
-            del found  # it may have 20 MB
+            if read is not None:
+                cache.note(object_of(read))
+            del read  # it may have 20 MB
 
-    def _all(self) -> list[tuple[AdmissibleKind, Cache, Stub]]:
+    def _all(self) -> list[tuple[AdmissibleKind, Cache, Object, Stub]]:
         """Return them, the eldest first."""
-        found = [(kind, cache, body) for kind, cache in self._caches for body in cache.everything()]
-        stubs = [(kind, cache, body) for kind, cache, body in found if isinstance(body, Stub)]
-        return sorted(stubs, key=lambda each: text(metadata_of(each[2]).get("creationTimestamp")))
-
-
-def _key(stub: Stub) -> tuple[str, str]:
-    metadata = metadata_of(stub)
-    return text(metadata.get("namespace")), text(metadata.get("name"))
+        everything = [(kind, cache, found) for kind, cache in self._caches for found in cache.everything()]
+        stubs = [(kind, cache, found, found.body) for kind, cache, found in everything if isinstance(found.body, Stub)]
+        return sorted(stubs, key=lambda each: text(metadata_of(each[3]).get("creationTimestamp")))

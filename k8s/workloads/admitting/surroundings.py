@@ -25,7 +25,7 @@ from backoff_ctrl.k8s.kube.pauses import Pauses
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import WatchAbsentError, WatchBrokenError, WatchedKind, WatchForbiddenError
 
-from .kinds import WAITING_NAMESPACES, AdmissibleKind, controller_of, kind_of
+from .kinds import WAITING_NAMESPACES, AdmissibleKind, Subject, controller_in, kind_of
 from .priorities import Priorities, priority_allowed, priority_asked
 
 log = logging.getLogger(__name__)
@@ -126,16 +126,16 @@ class Surroundings:
     def _priority_class(self, body: JSON, gone: bool) -> None:
         self._priorities.changed(body, gone=gone)
 
-    async def priority(self, body: Mapping[str, Any], parts: Sequence[Part]) -> tuple[int, str]:
+    async def priority(self, subject: Subject, parts: Sequence[Part]) -> tuple[int, str]:
         """Return the priority of an object, its annotation's or else the highest of its pods' PriorityClasses.
 
         The annotation may not go above 0, unless who may update the quotas there has allowed it on one of them. Why it
         does not count as it stands is returned, too: a sentence, or an empty text.
         """
-        wanted, wrong = priority_asked(body)
+        wanted, wrong = priority_asked(subject.annotations)
         if wanted is None:
-            return self._priorities.of(body, parts), wrong
-        quotas = await self._quotas_of(text(metadata_of(body).get("namespace"))) if wanted > 0 else ()
+            return self._priorities.of(parts), wrong
+        quotas = await self._quotas_of(subject.namespace) if wanted > 0 else ()
         return priority_allowed(wanted, quotas)
 
     async def _quotas_of(self, namespace: str) -> Sequence[Mapping[str, Any]]:
@@ -155,30 +155,33 @@ class Surroundings:
 
     # -- the controllers above ---------
 
-    def known_above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner] | None:
-        """Return the chain of controllers above an object; None: the server has to be asked.
+    def known_above(self, namespace: str, owner: Owner | None, *, whole: bool = False) -> Sequence[Owner] | None:
+        """Return the chain of controllers above an object: its ``owner`` first. None: the server has to be asked.
 
         It ends with the first that is admissible, and with a CronJob: what stands above that does not matter, unless
         the ``whole`` chain is asked for.
         """
-        chain, missing = self._chain(body, whole=whole)
+        chain, missing = self._chain(namespace, owner, whole=whole)
         return chain if missing is None else None
 
-    async def above(self, body: Mapping[str, Any], *, whole: bool = False) -> Sequence[Owner]:
+    async def above(self, namespace: str, owner: Owner | None, *, whole: bool = False) -> Sequence[Owner]:
         """Return that chain, and ask the server where need be. What can't be read ends it."""
-        namespace = text(metadata_of(body).get("namespace"))
         asked: dict[Owner, Owner | None] = {}  # a chain needs no remembered owner, which others may displace
-        while (found := self._chain(body, whole=whole, asked=asked))[1] is not None:
+        while (found := self._chain(namespace, owner, whole=whole, asked=asked))[1] is not None:
             asked[found[1]] = await self._look_up(found[1], namespace)
         return found[0]
 
     def _chain(
-        self, body: Mapping[str, Any], *, whole: bool, asked: Mapping[Owner, Owner | None] | None = None
+        self,
+        namespace: str,
+        owner: Owner | None,
+        *,
+        whole: bool,
+        asked: Mapping[Owner, Owner | None] | None = None,
     ) -> tuple[list[Owner], Owner | None]:
         """Return the chain as far as it is known, and whose controller is to be asked for; None: it is whole."""
-        namespace, asked = text(metadata_of(body).get("namespace")), asked or {}
+        asked = asked or {}
         chain: list[Owner] = []
-        owner = controller_of(body)
         while owner is not None and len(chain) < DEPTH:
             chain.append(owner)
             if not whole and _ends(owner, self._kinds):
@@ -203,7 +206,7 @@ class Surroundings:
         except UnansweredError as error:
             log.warning("who controls %s is not known for now, and counts as nobody: %s", label, error)
             return None  # not remembered: it is asked again when the object changes
-        above = controller_of({"metadata": found}) if found.get("uid") == owner.uid else None
+        above = controller_in(found) if found.get("uid") == owner.uid else None
         self._above[namespace, owner] = above
         if len(self._above) > REMEMBERED:
             self._above.popitem(last=False)

@@ -21,7 +21,6 @@ from backoff_ctrl.k8s.gate.creates.creation import Owner
 from backoff_ctrl.k8s.gate.creates.wait import Wait, one_line
 from backoff_ctrl.k8s.gate.events.correlator import Reason, Report
 from backoff_ctrl.k8s.gate.events.sender import EventSender
-from backoff_ctrl.k8s.kube.answers.fields import annotations_of, metadata_of, text
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 
 from .case import Case
@@ -138,7 +137,7 @@ class Teller:
         if case.kind.resource in self._forbidden or self._bucket.level(now) < 1:
             return
         told.news, told.annotated = news, now
-        if text(annotations_of(case.body).get(WAITS_FOR)) == written:
+        if case.subject.annotations.get(WAITS_FOR) == written:
             return
         self._bucket.take(now)
         task = asyncio.create_task(self._write(case, written))
@@ -147,7 +146,7 @@ class Teller:
 
     async def _write(self, case: Case, said: str) -> None:
         try:
-            await self._objects.patch(case.served, case.body, waiting(said))
+            await self._objects.patch(case.served, case.subject.body, waiting(said))
         except ClusterError as error:
             if error.status == 403 and case.kind.resource not in self._forbidden:
                 self._forbidden.add(case.kind.resource)
@@ -185,7 +184,7 @@ def waiting_document(case: Case) -> dict[str, Any]:
         "namespace": case.namespace,
         "name": case.name,
         "uid": case.uid,
-        "created": text(metadata_of(case.body).get("creationTimestamp")),
+        "created": case.subject.created,
         "state": str(case.state),
     }
     if case.state is State.REFUSED:

@@ -53,8 +53,8 @@ def holds(whole: Any, part: Any) -> bool:
 
 def kept_by(found: Admitting) -> int:
     """Return how many values the caches and the cases of an operator have."""
-    bodies = [body for _, cache in found._caches for body in cache.everything()]
-    return values_in([*bodies, *(case.body for case in found._cases.values())])
+    bodies = [each.body for _, cache in found._caches for each in cache.everything()]
+    return values_in([*bodies, *(case.subject.body for case in found._cases.values())])
 
 
 async def test_large_jobs_of_one_namespace_are_not_kept_whole_and_others_start(

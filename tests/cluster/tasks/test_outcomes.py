@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
-from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, STORE, TASK_UID
+from backoff_ctrl.k8s.tasks.plugins.marks import ATTEMPT, STORE, TASK_UID
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
 from tests.cluster.quotas.quota_room import Room, pod
 from tests.cluster.talking import MERGE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
@@ -15,13 +16,13 @@ from tests.tasks.small_plugins import JOB, POD, task
 U = "a", "u"
 
 
-def thing(name: str, namespace: str = "a", **status: Any) -> JSON:
-    return {"metadata": {"name": name, "namespace": namespace, "uid": name}, "status": status}
+def thing(name: str, namespace: str = "a", *, going: bool = False, **status: Any) -> Object:
+    return Object({"status": status}, (namespace, name), name, "1", is_going=going)
 
 
 def test_objects_are_counted_by_kind_namespace_and_state_and_zero_is_shown_and_then_dropped() -> None:
     now = [0.0]
-    monitor = Monitor(lambda _, resource: bool(resource["status"].get("ended")), lambda: now[0])
+    monitor = Monitor(lambda _, found: bool(found.body["status"].get("ended")), lambda: now[0])
     monitor.changed(POD, thing("x"), False)
     monitor.changed(POD, thing("y"), False)
     monitor.changed(POD, thing("z", "b"), False)
@@ -33,9 +34,7 @@ def test_objects_are_counted_by_kind_namespace_and_state_and_zero_is_shown_and_t
     }
     monitor.changed(POD, thing("x", ended=True), False)
     monitor.changed(POD, thing("x", ended=True), False)
-    going = thing("y")
-    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    monitor.changed(POD, going, False)
+    monitor.changed(POD, thing("y", going=True), False)
     monitor.changed(POD, thing("z", "b"), True)
     monitor.changed(POD, thing("z", "b"), True)
     zero = {("pods", "a", "living"): 0, ("pods", "b", "living"): 0}

@@ -16,6 +16,7 @@ from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.creates.naming import GANG_LABEL
 from backoff_ctrl.k8s.kube.answers.answer import Answer
+from backoff_ctrl.k8s.kube.answers.objects import object_of
 from backoff_ctrl.k8s.kube.charges.parts import parts_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
@@ -147,7 +148,7 @@ class _SlowerThanTheWatch(CreateTransport):
     async def send(self, body: JSON) -> Answer:
         """Send; the watch is told before the create's own task goes on."""
         answer = await super().send(body)
-        asyncio.get_running_loop().call_soon(self.launch.adopt, answer.json() or {})
+        asyncio.get_running_loop().call_soon(self.launch.adopt, object_of(answer.json() or {}))
         return answer
 
 

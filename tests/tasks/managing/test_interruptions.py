@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from backoff_ctrl.k8s.kube.answers.objects import object_of
 from backoff_ctrl.k8s.kube.cluster.kinds import Kind
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
@@ -86,7 +87,7 @@ async def test_a_step_asks_the_server_nothing_once_its_watch_is_fed(bench: Bench
     one = task()
     await bench.until(one, Phase.QUEUED)
     kind = entry(PodPlugin(), "x").resource_to_watch
-    while not bench.manager.watches.fed(kind, "team"):
+    while not bench.manager.watches.need(kind, "team").fed("team"):
         await bench.tick()
     await bench.step(one)
     before = bench.manager.counts.reads["server"]
@@ -221,7 +222,8 @@ async def test_only_an_object_of_its_kind_ends_a_launch(sandbox: BackgroundSandb
         await bench.until(task(), Phase.WAITING_FOR_RESOURCES)
         marks = {"backoff-ctrl.dev/task-uid": "uid-one", "backoff-ctrl.dev/attempt": "0"}
         metadata = {"namespace": "team", "name": "one-0", "uid": "other", "labels": marks}
-        bench.manager.launcher.seen(("uid-one", 0), Kind("v1", "ConfigMap", "configmaps"), {"metadata": metadata})
+        found = object_of({"metadata": metadata})
+        bench.manager.launcher.seen(("uid-one", 0), Kind("v1", "ConfigMap", "configmaps"), found)
         assert (await bench.step(task())).phase is Phase.WAITING_FOR_RESOURCES
-        bench.manager.launcher.seen(("uid-one", 0), POD, {"metadata": metadata})
+        bench.manager.launcher.seen(("uid-one", 0), POD, found)
         assert (await bench.step(task())).phase is not Phase.WAITING_FOR_RESOURCES

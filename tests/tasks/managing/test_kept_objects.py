@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from backoff_ctrl.k8s.kube.watching.cache import ATTEMPT, TASK_UID, Cache, Whole
-from backoff_ctrl.k8s.kube.watching.objects import Object, WatchedKind
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
+from backoff_ctrl.k8s.kube.watching.cache import Cache, Whole
+from backoff_ctrl.k8s.kube.watching.objects import WatchedKind
 from backoff_ctrl.k8s.kube.watching.shares import Shares
-from backoff_ctrl.k8s.tasks.plugins.marks import key_of
+from backoff_ctrl.k8s.tasks.plugins.marks import ATTEMPT, MARKS, TASK_UID, key_of
 
-JSON = dict[str, Any]
 PODS = WatchedKind("/api/v1", "pods", frozenset({"Pod"}))
 LIMIT = 60_000
 
@@ -17,22 +15,21 @@ LIMIT = 60_000
 def pod(name: str, version: int, data: int, namespace: str = "team") -> Object:
     metadata = {"name": name, "namespace": namespace, "uid": f"u-{name}", "resourceVersion": str(version)}
     labels = {TASK_UID: f"t-{name}", ATTEMPT: "0", "app": "x" * data}
-    body = {"metadata": {**metadata, "labels": labels}, "spec": {"data": "x" * data}}
-    return Object(body, (namespace, name), f"u-{name}", str(version))
+    return object_of({"metadata": {**metadata, "labels": labels}, "spec": {"data": "x" * data}})
 
 
 class Recorder:
     """A cache with a bound, and what it reports."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[JSON, bool]] = []
-        keeping = Whole(Shares(LIMIT, 2 * LIMIT, guaranteed=0))
+        self.told: list[tuple[Object, bool]] = []
+        keeping = Whole(Shares(LIMIT, 2 * LIMIT, guaranteed=0), MARKS)
         self.cache = Cache(PODS, None, ("v1", "Pod"), self._changed, lambda: None, lambda *_: None, keeping)
         self.cache.begin()
         self.cache.listed("0")
 
-    def _changed(self, body: JSON, gone: bool) -> None:
-        self.told.append((body, gone))
+    def _changed(self, found: Object, gone: bool) -> None:
+        self.told.append((found, gone))
 
     def known(self, name: str) -> bool:
         return self.cache.find(("team", name)) is not None
@@ -47,9 +44,9 @@ def test_an_object_that_is_too_large_is_reported_and_not_kept() -> None:
     assert found.known("small")
     assert not found.cache.knows_all("team"), "else its absence would mean that it does not exist"
     assert found.cache.knows_all("other")
-    body, gone = found.told[0]
-    assert (key_of(body), gone) == (("t-large", 0), False)
-    assert len(str(body)) < 1000
+    kept, gone = found.told[0]
+    assert (key_of(kept), gone) == (("t-large", 0), False)
+    assert len(str(kept)) < 1000
 
 
 def test_the_end_of_one_that_is_not_kept_is_reported() -> None:
@@ -61,7 +58,7 @@ def test_the_end_of_one_that_is_not_kept_is_reported() -> None:
     found.cache.remove(pod("a", 2, LIMIT))
     found.cache.begin()
     found.cache.listed("3")
-    assert [(key_of(body), gone) for body, gone in found.told] == [(("t-a", 0), True), (("t-b", 0), True)]
+    assert [(key_of(each), gone) for each, gone in found.told] == [(("t-a", 0), True), (("t-b", 0), True)]
     assert found.cache.knows_all("team")
 
 
@@ -90,7 +87,6 @@ def test_an_object_of_the_same_name_counts_in_place_of_the_one_before() -> None:
     found = Recorder()
     found.cache.put(pod("a", 1, LIMIT // 3))
     again = pod("a", 2, LIMIT // 3)
-    body = {**again.body, "metadata": {**again.body["metadata"], "uid": "other"}}
-    found.cache.put(Object(body, again.key, "other", "2"))
+    found.cache.put(object_of({**again.body, "metadata": {**again.body["metadata"], "uid": "other"}}))
     found.cache.put(pod("b", 3, LIMIT // 3))
     assert found.known("b")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.bounded_json import Trim
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.watching.informer import ClusterSource
 from backoff_ctrl.k8s.kube.watching.objects import WatchBrokenError, WatchedKind, WatchForbiddenError
 from backoff_ctrl.k8s.kube.watching.status import WatchRecord
@@ -45,7 +46,7 @@ class Server(ClusterSource):
         if namespace not in self.allowed:
             raise WatchForbiddenError("403: no")
         items = [each for each in self.pods if namespace in (None, each["metadata"]["namespace"])]
-        yield {"metadata": {"resourceVersion": "10"}, "items": items}
+        yield {"metadata": {"resourceVersion": "10"}, "items": [trim(each) if trim else each for each in items]}
 
     async def watch(
         self, kind: WatchedKind, namespace: str | None, version: str, trim: Trim | None = None
@@ -66,8 +67,8 @@ class Watched:
         made = ("v1", "Pod")
         self.watch = KindWatch(server, PODS, made, self._changed, WatchRecord(), random.Random(1))
 
-    def _changed(self, resource: dict[str, Any], gone: bool) -> None:
-        self.told.append((resource["metadata"]["name"], gone))
+    def _changed(self, found: Object, gone: bool) -> None:
+        self.told.append((found.name, gone))
         self._news.set()
 
     async def until_told(self, *expected: tuple[str, bool]) -> None:
@@ -96,7 +97,7 @@ async def test_one_watch_serves_all_namespaces_and_tells_each_change_once() -> N
     await turns(watched.watch.is_fed)
     found = watched.watch.find("team", "a")
     assert found is not None
-    assert (found["kind"], "managedFields" in found["metadata"]) == ("Pod", False)
+    assert (found.body["kind"], "managedFields" in found.body["metadata"]) == ("Pod", False)
     server.stream.put_nowait({"type": "MODIFIED", "object": {"kind": "Pod", **pod("a", 12)}})
     server.stream.put_nowait({"type": "MODIFIED", "object": {"kind": "Pod", **pod("a", 11)}})  # late
     server.stream.put_nowait({"type": "DELETED", "object": {"kind": "Pod", **pod("b", 13, "other")}})
@@ -156,7 +157,7 @@ async def test_what_an_answer_showed_outlives_a_list_that_is_older() -> None:
     server = Server(None)
     watched = Watched(server)
     watched.watch.need("team")
-    watched.watch.note("team", pod("made", 30))
+    watched.watch.note(object_of(pod("made", 30)))
     await watched.until_told(("made", False), ("a", False), ("b", False))
     await turns(lambda: watched.watch.fed("team"))
     assert watched.watch.find("team", "made") is not None

@@ -5,6 +5,6 @@ line there. An operator of custom resources needs no module: a file in ``kube/op
 plugin.
 
 What a controller writes into a status, and when, comes from its source; each module names the files. Two rules hold
-everywhere. An unknown condition changes nothing, since newer controllers have new ones. And a failed object whose pods
+everywhere. An unknown condition has no effect, since newer controllers have new ones. And a failed object whose pods
 are still being ended counts as running: its room is not free yet.
 """

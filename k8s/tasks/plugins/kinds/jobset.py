@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final
 
-from backoff_ctrl.k8s.kube.answers.fields import mapping, mappings
+from backoff_ctrl.k8s.kube.answers.fields import mapping, mapping_in, mappings
 from backoff_ctrl.k8s.kube.answers.statuses import Condition, conditions_of, labels_with, number
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
@@ -143,7 +143,7 @@ def _by_host(info: PhaseInfo) -> PhaseInfo:
 def _lost(resource: JSON, pods: list[JSON], context: PluginContext) -> PhaseInfo | None:
     """Return the failure of a pod where a Job has failed and no restart is left: the JobSet fails in a moment."""
     status = mapping(resource.get("status"))
-    policy = mapping(mapping(resource.get("spec")).get("failurePolicy"))
+    policy = mapping_in(resource.get("spec"), "failurePolicy")
     spent = number(status.get("restarts")) >= number(policy.get("maxRestarts"))
     if not spent or policy.get("rules") or not any(number(each.get("failed")) for each in _jobs(status)):
         return None

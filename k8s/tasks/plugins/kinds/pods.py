@@ -51,5 +51,5 @@ container = PluginEntry("container", ("container", "python-task", "raw-container
 # Flyte's plugin of this name claims the types of the other two as well, and its stock registry refuses to start so.
 pod = PluginEntry("pod", ("pod",), PODS, PodPlugin(partial(pod_of_template, needs_primary=False)))
 
-# The same, but the task ends with ``spec.primaryContainer``, whatever the other containers do.
+# The same, but the task ends with ``spec.primaryContainer``; the other containers may go on.
 sidecar = PluginEntry("sidecar", ("sidecar",), PODS, PodPlugin(partial(pod_of_template, needs_primary=True)))

@@ -9,12 +9,11 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
-from backoff_ctrl.k8s.kube.cluster.kinds import JSON
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
-from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, key_of_task
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of
 from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, system_failure
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, TaskContext
 
@@ -51,19 +50,19 @@ class Checker:
         self._watches = watches
         self._counts = counts
 
-    async def step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+    async def step(self, key: Key, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
         """Return the phase of the attempt. Raises ``ClusterError`` and ``PluginBugError``."""
         made = known.made
         assert made is not None  # a started attempt has an object: ``read_state`` checks it
-        resource = await self.find(plugin, made, key_of_task(task.metadata))
-        if resource is None:
+        found = await self.find(plugin, made, key)
+        if found is None:
             said = f"{plugin.kind.resource} {made.namespace}/{made.name} was deleted, and not by this manager"
             self._counts.unexpected_deletions[plugin.id] += 1
             return known, system_failure(DELETED, said)
-        key = key_of_task(task.metadata)
+        resource = found.body
         known_pods = partial(self._watches.pods, key=key)
         names = partial(plugin.pod_names, resource)
-        pods = await self._objects.pods_of(resource, plugin.pod_labels(resource), names, known_pods)
+        pods = await self._objects.pods_of(found.namespace, plugin.pod_labels(resource), names, known_pods)
         context = PluginContext(task.config, self._now(), pods)
         info = plugin.phase(context, resource)
         if known.plugin_errors:
@@ -71,14 +70,14 @@ class Checker:
         if info.phase is Phase.UNDEFINED:  # its state is unknown, as when its node does not answer
             info = known.holding(info.reason or known.reason)
         if task.config.send_object_events:
-            known, info = self._with_events(known, info, plugin, key, str(metadata_of(resource).get("uid")))
+            known, info = self._with_events(known, info, plugin, key, found.uid)
         if info.phase.is_terminal:
             return known, info
-        if is_going(resource):
+        if found.is_going:
             said = f"{plugin.kind.resource} {made.namespace}/{made.name} is being deleted, and not by this manager"
             self._counts.unexpected_deletions[plugin.id] += 1
             return known, system_failure(UNEXPECTED_DELETION, said)
-        self._launcher.reserve_again(task, plugin, resource)
+        self._launcher.reserve_again(key, task, plugin, found)
         return known, info
 
     def failed(self, key: Key, known: State, error: PluginBugError) -> tuple[State, PhaseInfo]:
@@ -101,15 +100,15 @@ class Checker:
     def forget(self, key: Key) -> None:
         self._erred.pop(key, None)
 
-    async def find(self, plugin: PluginCalls, made: Made, key: Key) -> JSON | None:
+    async def find(self, plugin: PluginCalls, made: Made, key: Key) -> Object | None:
         """Return the object of an attempt; None: it is gone. If the watch does not show it, it is read, to be sure."""
-        self._watches.need(plugin.kind, made.namespace)
-        found = self._watches.find(plugin.kind, made.namespace, made.name)
+        found = self._watches.need(plugin.kind, made.namespace).find(made.namespace, made.name)
         if found is not None and _is(found, made, key):
             self._counts.reads["cache"] += 1
             return found
         self._counts.reads["server"] += 1
-        found = await self._objects.read(plugin.kind, made.namespace, made.name)
+        read = await self._objects.read(plugin.kind, made.namespace, made.name)
+        found = None if read is None else object_of(read)
         if found is None or not _is(found, made, key):
             return None
         self._watches.note(plugin.kind, found)
@@ -126,6 +125,6 @@ class Checker:
         return replace(known, told=told), replace(info, reasons=(*info.reasons, *reasons))
 
 
-def _is(resource: JSON, made: Made, key: Key) -> bool:
+def _is(found: Object, made: Made, key: Key) -> bool:
     """Return whether this is the object that was created, not a later one of its name, nor one that a status names."""
-    return key_of(resource) == key and (not made.uid or metadata_of(resource).get("uid") == made.uid)
+    return key_of(found) == key and (not made.uid or found.uid == made.uid)

@@ -8,7 +8,8 @@ from typing import Final
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential, wait_random
 
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.operators.phases import Phase
@@ -45,33 +46,33 @@ class Ender:
         """End the attempt. Raises ``ClusterError``: then call it again."""
         key = key_of_task(task.metadata)
         launch = await self._launcher.stop(key)
-        resource = launch.made if launch is not None else None
-        if resource is None:
-            resource = await self._read(task, plugin, known)
-        if resource is None and self._launcher.in_doubt(key):
+        found = launch.made if launch is not None else None
+        if found is None:
+            found = await self._read(task, plugin, known)
+        if found is None and self._launcher.in_doubt(key):
             said = "the abort continues: the create was sent and not answered, its object may still appear"
             return replace(known, doubt=True), PhaseInfo(Phase.NOT_READY, reason=said)
-        if resource is None:
+        if found is None:
             # A create of an earlier process may still be stored, too: then ``sweep`` ends it.
             earlier = launch is None and known.made is None and known.phase is not Phase.UNDEFINED
             return replace(known, doubt=known.doubt or earlier), NOTHING_TO_ABORT
-        if not (is_going(resource) and known.over):
-            await self._end(task, plugin, resource)
-        label = f"{plugin.kind.resource} {task.metadata.namespace}/{metadata_of(resource).get('name')}"
+        if not (found.is_going and known.over):
+            await self._end(task, plugin, found)
+        label = f"{plugin.kind.resource} {found.namespace}/{found.name}"
         known = replace(known, doubt=False)
         return known, known.info() if known.over else aborted(f"aborted: {label} was ended")
 
     async def sweep(self, task: TaskContext, plugin: PluginCalls, known: State) -> None:
         """End an object that has appeared after the abort of its attempt. Raises ``ClusterError``: call it again."""
         namespace = task.metadata.namespace
-        self._watches.need(plugin.kind, namespace)
-        if self._watches.fed(plugin.kind, namespace):
-            found = self._watches.find(plugin.kind, namespace, self._name(task, plugin, known))
+        watch = self._watches.need(plugin.kind, namespace)
+        if watch.fed(namespace):
+            found = watch.find(namespace, self._name(task, plugin, known))
             found = found if found is not None and self._is_ours(task, known, found) else None
         else:
             found = await self._read(task, plugin, known)
-        if found is not None and not is_going(found):
-            label = f"{plugin.kind.resource} {namespace}/{metadata_of(found).get('name')}"
+        if found is not None and not found.is_going:
+            label = f"{plugin.kind.resource} {namespace}/{found.name}"
             log.warning("%s appeared after its task was aborted: ending it", label)
             await self._end(task, plugin, found)
 
@@ -79,36 +80,37 @@ class Ender:
         """Remove our finalizer, and delete the object if that is wanted. Raises ``ClusterError``."""
         key = key_of_task(task.metadata)
         launch = await self._launcher.stop(key)
-        resource = launch.made if launch is not None else None
+        found = launch.made if launch is not None else None
         never_made = known.made is None and known.phase.is_failure and not known.cleanup
-        if resource is None and not never_made:
-            resource = await self._find(task, plugin, known)
+        if found is None and not never_made:
+            found = await self._find(task, plugin, known)
         self._launcher.forget(key)
         self._watches.forget(key)
         if known.made is not None:
             self._watches.events.release((known.made.namespace, known.made.uid))
-        if resource is None:
+        if found is None:
             return
-        await self._remove_finalizer(task.config, plugin, resource)
+        await self._remove_finalizer(task.config, plugin, found)
         properties = plugin.properties_at_the_end()
         wanted = task.config.delete_resource_on_finalize and not properties.disable_delete_resource_on_finalize
         left_behind = known.phase.is_failure and known.cleanup
-        if (wanted or left_behind or not known.over) and not is_going(resource):
-            await self._delete(plugin, resource)
+        if (wanted or left_behind or not known.over) and not found.is_going:
+            await self._delete(plugin, found.body)
 
     # -- finding it ---------
 
-    async def _find(self, task: TaskContext, plugin: PluginCalls, known: State) -> JSON | None:
+    async def _find(self, task: TaskContext, plugin: PluginCalls, known: State) -> Object | None:
         name = self._name(task, plugin, known)
         found = self._watches.find(plugin.kind, task.metadata.namespace, name)
         if found is not None and self._is_ours(task, known, found):
             return found
         return await self._read(task, plugin, known)
 
-    async def _read(self, task: TaskContext, plugin: PluginCalls, known: State) -> JSON | None:
-        """Return the attempt's object from the server; None: there is none, or another one has its name."""
+    async def _read(self, task: TaskContext, plugin: PluginCalls, known: State) -> Object | None:
+        """Return the attempt's object from the server; None: it does not exist, or another one has its name."""
         name = self._name(task, plugin, known)
-        found = await self._objects.read(plugin.kind, task.metadata.namespace, name)
+        read = await self._objects.read(plugin.kind, task.metadata.namespace, name)
+        found = None if read is None else object_of(read)
         return found if found is not None and self._is_ours(task, known, found) else None
 
     @staticmethod
@@ -118,16 +120,16 @@ class Ender:
         return object_name(task.metadata.generated_name, plugin.properties_at_the_end().generated_name_max_length)
 
     @staticmethod
-    def _is_ours(task: TaskContext, known: State, resource: JSON) -> bool:
-        uid = metadata_of(resource).get("uid")
-        other = known.made is not None and known.made.uid and known.made.uid != uid
-        return key_of(resource) == key_of_task(task.metadata) and not other
+    def _is_ours(task: TaskContext, known: State, found: Object) -> bool:
+        other = known.made is not None and known.made.uid and known.made.uid != found.uid
+        return key_of(found) == key_of_task(task.metadata) and not other
 
     # -- ending it ---------
 
-    async def _end(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+    async def _end(self, task: TaskContext, plugin: PluginCalls, found: Object) -> None:
         """End it as the plugin says. If the plugin itself fails, the object is deleted."""
-        self._launcher.release(str(metadata_of(resource).get("uid") or ""))
+        self._launcher.release(found.uid)
+        resource = found.body
         try:
             behavior = plugin.on_abort(task.metadata, resource)
         except PluginBugError:
@@ -149,9 +151,9 @@ class Ender:
         await self._objects.delete(plugin.kind, resource)
         self._counts.deletions[plugin.id] += 1
 
-    async def _remove_finalizer(self, config: K8sPluginConfig, plugin: PluginCalls, resource: JSON) -> None:
-        """Remove only our finalizer. On a conflict read the object again: somebody else has changed it meanwhile."""
-        present: JSON | None = resource
+    async def _remove_finalizer(self, config: K8sPluginConfig, plugin: PluginCalls, found: Object) -> None:
+        """Remove only our finalizer. On a conflict read the object again: another writer has changed it meanwhile."""
+        present: JSON | None = found.body
         first, tries = config.update_base_backoff_duration / 1000, config.update_backoff_retries
         retrying = AsyncRetrying(
             retry=retry_if_exception(lambda error: isinstance(error, ClusterError) and error.status == CONFLICT),
@@ -163,15 +165,12 @@ class Ender:
             with attempt:
                 if attempt.retry_state.attempt_number > 1:
                     self._counts.finalizer_conflicts += 1
-                    metadata = metadata_of(resource)
-                    present = await self._objects.read(
-                        plugin.kind, str(metadata.get("namespace")), str(metadata.get("name"))
-                    )
-                if present is None or metadata_of(present).get("uid") != metadata_of(resource).get("uid"):
+                    present = await self._objects.read(plugin.kind, found.namespace, found.name)
+                if present is None or metadata_of(present).get("uid") != found.uid:
                     return
-                found = metadata_of(present).get("finalizers") or []
-                if FINALIZER in found:
-                    await self._objects.patch(plugin.kind, present, _without(present, found))
+                finalizers = metadata_of(present).get("finalizers") or []
+                if FINALIZER in finalizers:
+                    await self._objects.patch(plugin.kind, present, _without(present, finalizers))
 
 
 def _without(resource: JSON, finalizers: list[str]) -> JSON:

@@ -25,7 +25,7 @@ class ManagerCounts:
     deletions: Counter[str] = field(default_factory=Counter)
     """Objects whose deletion was requested, by plugin."""
     unexpected_deletions: Counter[str] = field(default_factory=Counter)
-    """Objects that somebody else deleted before they had ended, by plugin."""
+    """Objects that others deleted before they had ended, by plugin."""
     finalizer_conflicts: int = 0
     """Removals of our finalizer that were retried because the object had changed meanwhile."""
 

@@ -30,7 +30,8 @@ from backoff_ctrl.k8s.kube.answers.answer import (
     OutcomeUnknown,
     WaitedTooLong,
 )
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object, object_of
 from backoff_ctrl.k8s.kube.answers.rejections import rejection_of
 from backoff_ctrl.k8s.kube.charges.parts import Part
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
@@ -78,10 +79,6 @@ class Asked:
     known: bool = False
     """Whether a watch would show an object with this key: then its name need not be looked up first."""
 
-    @property
-    def label(self) -> str:
-        return self.creation.label
-
 
 class Launch:
     """A create under way. At its end it has a ``made`` object or a ``failure``; neither: it was stopped.
@@ -93,7 +90,8 @@ class Launch:
     def __init__(self, asked: Asked, gate: AsyncGate, transport: CreateTransport, wake: Callable[[], object]) -> None:
         """Begin. ``wake`` is called when there is something new to report."""
         self.asked = asked
-        self.made: JSON | None = None
+        self.name, self.label = asked.creation.name, asked.creation.label
+        self.made: Object | None = None
         self.failure: PhaseInfo | None = None
         self.created = False
         """Whether this create made the object; else an earlier one did."""
@@ -134,19 +132,17 @@ class Launch:
             return create.wait()
         return gang.wait() if gang is not None and gang.waits else None
 
-    def info(self, now: datetime) -> PhaseInfo:
-        if self.failure is not None:
-            return self.failure
-        wait = self.wait()
+    def info(self, now: datetime, wait: Wait | None) -> PhaseInfo:
+        """Return the phase of a create that is under way; ``wait``: what it waits for."""
         if wait is not None:
             next_try = None if wait.next_probe is None else now + timedelta(seconds=wait.next_probe)
-            return waiting(f"{self.asked.label} waits: {wait.why}", wait, next_try)
+            return waiting(f"{self.label} waits: {wait.why}", wait, next_try)
         if self._trouble:
             return not_ready(self._trouble)
         going = self._transport.going
         if going is not None:
-            return not_ready(_in_the_way(self.asked.label, going))
-        return not_ready(f"{self.asked.label} is being created")
+            return not_ready(_in_the_way(self.label, going))
+        return not_ready(f"{self.label} is being created")
 
     # -- from outside ---------
 
@@ -160,7 +156,7 @@ class Launch:
             self._task.cancel()
         await asyncio.wait({self._task}, timeout=SERVER_LIMIT)
 
-    def adopt(self, resource: JSON) -> None:
+    def adopt(self, found: Object) -> None:
         """Take an object with its key that a watch has shown, instead of waiting to create it.
 
         Not while it is creating the object itself: its own answer keeps the reservation for the pods of that object.
@@ -169,7 +165,7 @@ class Launch:
         stored = create is not None and create.answer is not None and create.answer.ok
         if self.over or stored or (create is not None and create.state is CreateState.SENDING):
             return
-        self.made = resource
+        self.made = found
         self._stopped = True
         self._task.cancel()
 
@@ -179,13 +175,13 @@ class Launch:
         try:
             await self._until_final()
         except LaunchStopped:
-            log.debug("%s: the create was stopped", self.asked.label)
+            log.debug("%s: the create was stopped", self.label)
         except asyncio.CancelledError:
             self._take_late_answer()
             if not self._stopped:
                 raise
         except Exception as error:
-            log.exception("%s: an internal error ended the create", self.asked.label)
+            log.exception("%s: an internal error ended the create", self.label)
             self.failure = system_failure(PLUGIN_FAILED, f"an internal error of the manager: {error!r}")
         finally:
             self._note_doubt()
@@ -194,7 +190,7 @@ class Launch:
     def _take_late_answer(self) -> None:
         answer = None if self._current is None else self._current.answer
         if self.made is None and answer is not None and answer.ok:
-            self.made, self.created = answer.json(), not answer.made_here
+            self.made, self.created = object_of(answer.json() or {}), not answer.made_here
 
     def _note_doubt(self) -> None:
         self.in_doubt = self.in_doubt or (self._current is not None and self._current.in_doubt)
@@ -207,7 +203,7 @@ class Launch:
                 answer = await self._once()
             except (NotSent, OutcomeUnknown) as error:
                 self._errors_since = None
-                self._trouble = f"{self.asked.label}: the API server can't be reached ({error}); it is retried"
+                self._trouble = f"{self.label}: the API server can't be reached ({error}); it is retried"
             except KeyReusedError:
                 await self._find_made()
                 continue
@@ -229,24 +225,22 @@ class Launch:
     def _judge(self, answer: Answer) -> float:
         """Take an answer; return the seconds that it asks to wait, if it is not final."""
         if answer.ok:
-            self.made, self._trouble = answer.json() or {}, ""
+            self.made, self._trouble = object_of(answer.json() or {}), ""
             self.created = not answer.made_here
             return 0.0
         if not (answer.made_here and answer.status == 429):
-            self.failure = failure_of(answer, self.asked.label)
+            self.failure = failure_of(answer, self.label)
         rejection = rejection_of(answer)
         said = rejection.message or str(answer.status)
-        self._trouble = f"{self.asked.label}: {said}; it is retried"
+        self._trouble = f"{self.label}: {said}; it is retried"
         if answer.status < 500:
             self._errors_since = None
         elif self._has_failed_for_long():
-            self.failure = self.failure or never_answered(
-                self.asked.label, format_duration(self.asked.error_limit), said
-            )
+            self.failure = self.failure or never_answered(self.label, format_duration(self.asked.error_limit), said)
         return rejection.retry_after or 0.0
 
     def _has_failed_for_long(self) -> bool:
-        """Take note of an error of the server; return whether it has given nothing else for too long."""
+        """Take note of an error of the server; return whether it has given only errors for too long."""
         now = asyncio.get_running_loop().time()
         if self._errors_since is None:
             self._errors_since = now
@@ -288,12 +282,12 @@ class Launch:
         return create.result()
 
     def _creation(self) -> Creation:
-        creation = replace(self.asked.creation, on_wait=self._waits)
+        creation = self.asked.creation
         if not self.asked.known or self.in_doubt or self._looked:
-            return creation
+            return replace(creation, on_wait=self._waits)
         # A watch would show an object with this key: the name need not be looked up before the first send.
         named = creation.draw(random.Random(), self._gate.ledger.signature)
-        return replace(creation, key=None, named=replace(named, keyed=False))
+        return replace(creation, on_wait=self._waits, key=None, named=replace(named, keyed=False))
 
     def _waits(self, wait: Wait) -> None:
         self._trouble = ""
@@ -304,32 +298,34 @@ class Launch:
     # -- objects that exist ---------
 
     async def _look(self) -> Answer | None:
-        """Return the answer to a create whose object exists, ours or another's; None: there is none. Waits out one
+        """Return the answer to a create whose object exists, ours or another's; None: it does not exist. Waits out one
         that is being deleted.
         """
         while True:
-            answer = await self._transport.look_up(self.asked.creation.name)
+            answer = await self._transport.look_up(self.name)
             self._looked = True
-            found = answer.json() if answer.ok else None
-            if found is None:
+            read = answer.json() if answer.ok else None
+            if read is None:
                 return None
-            if not is_going(found):
+            found = object_of(read)
+            if not found.is_going:
                 break
             self._wake()
             await asyncio.sleep(LOOK_PAUSE * random.uniform(0.5, 1.0))
         if key_of(found) == self.asked.key:
             return Answer(201, answer.headers, answer.body, made_here=True)
-        self.failure = taken(self.asked.label)
+        self.failure = taken(self.label)
         raise LaunchStopped
 
     async def _find_made(self) -> None:
         """Take over the object that an earlier process made, perhaps with another configuration."""
-        answer = await self._transport.look_up(self.asked.creation.name)
-        found = answer.json() if answer.ok else None
-        if found is not None and key_of(found) == self.asked.key and not is_going(found):
+        answer = await self._transport.look_up(self.name)
+        read = answer.json() if answer.ok else None
+        found = None if read is None else object_of(read)
+        if found is not None and key_of(found) == self.asked.key and not found.is_going:
             self.made = found
-        elif found is not None and not is_going(found):
-            self.failure = taken(self.asked.label)
+        elif found is not None and not found.is_going:
+            self.failure = taken(self.label)
         self._wake()
 
 
@@ -386,7 +382,7 @@ def gang_that_stands(
     priority: int,
     limit: float | None = None,
 ) -> GangAsked | None:
-    """Describe what controllers may still make of a living object, after a restart; None: nothing."""
+    """Describe what controllers may still make of a living object, after a restart; None: they make no more pods."""
     made = _pods(made_of_it)
     if not made:
         return None
@@ -407,6 +403,6 @@ def gang_that_stands(
 
 
 def _pods(parts: tuple[Part, ...]) -> list[Part]:
-    """Return the pods that controllers make; none if their number is not known."""
+    """Return the pods that controllers make; empty if their number is not known."""
     made = [part for part in parts if not part.suspended and part.kind == "Pod"]
     return [] if any(part.count is None for part in made) else made

@@ -16,13 +16,13 @@ from backoff_ctrl.k8s.gate.clients.session_transport import CreateTransport
 from backoff_ctrl.k8s.gate.creates.creation import Creation
 from backoff_ctrl.k8s.gate.gangs import GangRefused
 from backoff_ctrl.k8s.kube.answers.answer import SERVER_LIMIT
-from backoff_ctrl.k8s.kube.answers.fields import is_going, metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import Objects
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
-from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, key_of_task, object_name, with_metadata
+from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of, object_name, with_metadata
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, queued
-from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginProperties, TaskContext
 
 from .figures import ManagerCounts
 from .launch import Asked, Launch, gang_that_stands
@@ -73,22 +73,25 @@ class Launcher:
 
     # -- steps ---------
 
-    def step(self, task: TaskContext, plugin: PluginCalls, known: State, now: datetime) -> tuple[State, PhaseInfo]:
+    def step(
+        self, key: Key, task: TaskContext, plugin: PluginCalls, known: State, now: datetime
+    ) -> tuple[State, PhaseInfo]:
         """Begin the create of an attempt, or return its state.
 
-        Raises ``TaskSpecError`` and ``PluginBugError``; then nothing was begun.
+        Raises ``TaskSpecError`` and ``PluginBugError``; then no create was begun.
         """
-        key = key_of_task(task.metadata)
         launch = self._launches.get(key)
         if launch is None or (launch.over and launch.made is None and launch.failure is None):
-            self._watches.need(plugin.kind, task.metadata.namespace)
-            found = self._watches.find(plugin.kind, task.metadata.namespace, self._name(task, plugin))
-            if found is not None and not is_going(found):
+            properties, namespace = plugin.properties(), task.metadata.namespace
+            name = object_name(task.metadata.generated_name, properties.generated_name_max_length)
+            watch = self._watches.need(plugin.kind, namespace)
+            found = watch.find(namespace, name)
+            if found is not None and not found.is_going:
                 if key_of(found) != key:
-                    return known, taken(f"{plugin.kind.resource} {task.metadata.namespace}/{found['metadata']['name']}")
+                    return known, taken(f"{plugin.kind.resource} {found.namespace}/{found.name}")
                 self._counts.launches[plugin.id, "adopted"] += 1
                 return self._started(known, plugin, found), queued("its object exists already")
-            launch = self._launches[key] = self._begin(key, task, plugin)
+            launch = self._launches[key] = self._begin(key, task, plugin, properties, known=watch.fed(namespace))
         known = replace(known, plugin=plugin.id)
         if launch.made is not None:
             self._launches.pop(key)
@@ -96,7 +99,7 @@ class Launcher:
             if launch.created:
                 self._met.add(key)  # its gang has reserved the room of its pods
             self._watches.note(plugin.kind, launch.made)
-            return self._started(known, plugin, launch.made), queued(f"{launch.asked.label} exists")
+            return self._started(known, plugin, launch.made), queued(f"{launch.label} exists")
         if launch.failure is not None:
             self._launches.pop(key)
             self._counts.launches[plugin.id, "failed"] += 1
@@ -104,33 +107,30 @@ class Launcher:
         wait = launch.wait()
         launch.told = _news_of(wait.reason, wait.quota, wait.resource, wait.place) if wait is not None else None
         stage = Stage.ALLOCATION_TOKEN_ACQUIRED if launch.sent else Stage.NOT_STARTED
-        return replace(known, stage=stage), launch.info(now)
+        return replace(known, stage=stage), launch.info(now, wait)
 
-    def seen(self, key: Key, kind: Kind, resource: JSON) -> None:
+    def seen(self, key: Key, kind: Kind, found: Object) -> None:
         """Take an object that a watch shows if an earlier process made it for a create that still waits.
 
         Only an object of the plugin's kind counts: an operator may have copied labels and name to objects of other
         kinds.
         """
         launch = self._launches.get(key)
-        metadata = metadata_of(resource)
-        place = kind.resource, metadata.get("namespace"), metadata.get("name")
-        if launch is None or is_going(resource):
+        if launch is None or found.is_going:
             return
         asked = launch.asked.creation
-        if place == (asked.resource, asked.namespace, asked.name):
-            launch.adopt(resource)
+        if (kind.resource, found.key) == (asked.resource, (asked.namespace, launch.name)):
+            launch.adopt(found)
 
-    def reserve_again(self, task: TaskContext, plugin: PluginCalls, resource: JSON) -> None:
+    def reserve_again(self, key: Key, task: TaskContext, plugin: PluginCalls, found: Object) -> None:
         """Reserve, once per process, room for what a living object of another process may still make."""
-        key = key_of_task(task.metadata)
         if key in self._met:
             return
         self._met.add(key)
-        if self._gate.ledger.gangs.label_of(str(metadata_of(resource).get("uid"))) is not None:
+        if self._gate.ledger.gangs.label_of(found.uid) is not None:
             return  # an earlier manager of this process created it: what it reserved in this ledger still holds
-        if plugin.parts(resource):
-            standing = asyncio.create_task(self._stand(task, plugin, resource))
+        if plugin.parts(found.body):
+            standing = asyncio.create_task(self._stand(task, plugin, found.body))
             self._standing.add(standing)
             standing.add_done_callback(self._standing.discard)
 
@@ -164,7 +164,7 @@ class Launcher:
     # -- the end ---------
 
     async def stop(self, key: Key) -> Launch | None:
-        """End a create, and return it: it may have ended with an object. None: none is under way."""
+        """End a create, and return it: it may have ended with an object. None: the attempt has no create under way."""
         launch = self._launches.get(key)
         if launch is None:
             return None
@@ -199,10 +199,9 @@ class Launcher:
 
     # -- its own ---------
 
-    def _name(self, task: TaskContext, plugin: PluginCalls) -> str:
-        return object_name(task.metadata.generated_name, plugin.properties().generated_name_max_length)
-
-    def _begin(self, key: Key, task: TaskContext, plugin: PluginCalls) -> Launch:
+    def _begin(
+        self, key: Key, task: TaskContext, plugin: PluginCalls, properties: PluginProperties, *, known: bool
+    ) -> Launch:
         built = plugin.build(task)
         about = task.metadata
         creation = Creation(
@@ -210,7 +209,7 @@ class Launcher:
             "",
             about.namespace,
             plugin.kind.resource,
-            with_metadata(built, about, task.config, plugin.properties(), self._store),
+            with_metadata(built, about, task.config, properties, self._store),
             about.priority,
             about.timeout,
             key=f"{about.uid}/{about.attempt}",
@@ -222,21 +221,14 @@ class Launcher:
             plugin.parts,
             limit,
             error_limit=task.config.create_error_limit,
-            known=self._watches.fed(plugin.kind, about.namespace),
+            known=known,
         )
         wake = partial(self._wake, key)
         transport = CreateTransport(self._objects, plugin.kind, about.namespace, wake)
         return Launch(asked, self._gate, transport, wake)
 
-    def _started(self, known: State, plugin: PluginCalls, resource: JSON) -> State:
-        metadata = metadata_of(resource)
-        made = Made(
-            plugin.kind.api_version,
-            plugin.kind.kind,
-            str(metadata.get("namespace") or ""),
-            str(metadata.get("name") or ""),
-            str(metadata.get("uid") or ""),
-        )
+    def _started(self, known: State, plugin: PluginCalls, found: Object) -> State:
+        made = Made(plugin.kind.api_version, plugin.kind.kind, found.namespace, found.name, found.uid)
         return replace(known, stage=Stage.STARTED, plugin=plugin.id, made=made)
 
     async def _tell_news(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.settings import settings
 from backoff_ctrl.k8s.gate.sharing.process import Share
-from backoff_ctrl.k8s.kube.answers.fields import metadata_of
+from backoff_ctrl.k8s.kube.answers.objects import Object
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.cluster.objects import ClusterError, Objects
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -33,7 +33,7 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     system_failure,
 )
 from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import Registry, of_objects
+from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry, of_objects
 
 from .checking import Checker
 from .ending import NOTHING_TO_ABORT, Ender
@@ -64,7 +64,7 @@ class PluginManager:
         gate: AsyncGate | None = None,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
-        """Prepare; nothing is opened yet.
+        """Prepare; no connection is opened yet.
 
         ``configuration`` is one of any official client. ``store`` is the store's id, as the value of a label: it bounds
         what is watched. ``wake`` is called with a task's (uid, attempt) when a step would find news. ``may_create`` is
@@ -123,15 +123,15 @@ class PluginManager:
     async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
         """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError as error:
             return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
         if known.over:
             return Handled(known.info(), state)
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError as error:
-            if known.stage is Stage.STARTED:  # its object lives: nothing is lost while the plugin is missing
+            if known.stage is Stage.STARTED:  # its object lives on while the plugin is missing
                 return self._said(known, not_ready(str(error)), "")
             return self._said(known, failed(NO_PLUGIN, str(error)), "")
         try:
@@ -145,18 +145,18 @@ class PluginManager:
         return self._said(known, info, plugin.id)
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
-        """End an attempt for its user. Nothing of it is created after this returns ``Aborted``.
+        """End an attempt for its user. No object of it is created after this returns ``Aborted``.
 
         Another phase means that the API server has not done it yet: call it again.
         """
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError:
-            known = State()  # an object with the task's labels is found all the same
+            known, entry = State(), None  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
             return Handled(known.info(), state)
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError as error:
             if known.stage is Stage.STARTED:
                 return self._said(known, not_ready(str(error)), "")
@@ -175,8 +175,8 @@ class PluginManager:
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
         """
-        known = self._read(task, state)
-        await self._ender.sweep(task, self._plugin(task, known), known)
+        known, entry = self._read(task, state)
+        await self._ender.sweep(task, self._plugin(task, known, entry), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Clean up after an attempt that has ended: our finalizer, and the object where that is wanted.
@@ -184,11 +184,11 @@ class PluginManager:
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
         try:
-            known = self._read(task, state)
+            known, entry = self._read(task, state)
         except StateError:
-            known = State()
+            known, entry = State(), None
         try:
-            plugin = self._plugin(task, known)
+            plugin = self._plugin(task, known, entry)
         except PluginError:
             if known.stage is Stage.STARTED:
                 raise
@@ -199,22 +199,25 @@ class PluginManager:
     # -- its own ---------
 
     async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+        key = key_of_task(task.metadata)
         if known.stage is not Stage.STARTED:
             task = await self._templates.complete(task)
-            known, info = self.launcher.step(task, plugin, known, self._now())
+            known, info = self.launcher.step(key, task, plugin, known, self._now())
             if known.stage is not Stage.STARTED:
                 return known, info
         try:
-            return await self._checker.step(task, plugin, known)
+            return await self._checker.step(key, task, plugin, known)
         except PluginBugError as error:
-            return self._checker.failed(key_of_task(task.metadata), known, error)
+            return self._checker.failed(key, known, error)
         except ClusterError as error:
             return known, known.holding(f"{error}; it is retried")
 
-    def _read(self, task: TaskContext, state: JSON | None) -> State:
-        """Read a stored state. Raises ``StateError`` if its plugin can't have made an object of this task.
+    def _read(self, task: TaskContext, state: JSON | None) -> tuple[State, Entry | None]:
+        """Read a stored state, and find the plugin that it names.
 
-        Who may write the status of a Task must not have objects of other kinds read or deleted for him.
+        Raises ``StateError`` if that can't have made an object of this task.
+
+        A user who may write the status of a Task must not have objects of other kinds read or deleted for him.
         """
         known = read_state(state, task.metadata.namespace)
         entry = self.registry.get(known.plugin) if known.plugin else None
@@ -224,16 +227,13 @@ class PluginManager:
                 raise damaged("plugin", state or {})
             if made is not None and (made.api_version, made.kind) != (kind.api_version, kind.kind):
                 raise damaged("object", state or {})
-        return known
+        return known, entry
 
-    def _plugin(self, task: TaskContext, known: State) -> PluginCalls:
+    def _plugin(self, task: TaskContext, known: State, entry: Entry | None) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""
-        if known.plugin:
-            entry = self.registry.get(known.plugin)
-            if entry is None:
-                raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
-        else:
-            entry = self.registry.resolve(task.type)
+        if entry is None and known.plugin:
+            raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
+        entry = entry or self.registry.resolve(task.type)
         return PluginCalls(of_objects(entry), self.counts)
 
     def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
@@ -245,23 +245,22 @@ class PluginManager:
             self.counts.failures[plugin, info.phase.title, info.error.code] += 1
         return Handled(info, known.reporting(info).json())
 
-    def _is_terminal(self, kind: Kind, resource: JSON) -> bool:
-        known = (each for each in self.registry.entries() if isinstance(each, PluginEntry))
-        entry = next((each for each in known if each.resource_to_watch == kind), None)
+    def _is_terminal(self, kind: Kind, found: Object) -> bool:
+        entry = self.registry.of_kind(kind)
         try:
-            return entry is not None and PluginCalls(entry, self.counts).is_terminal(resource)
+            return entry is not None and PluginCalls(entry, self.counts).is_terminal(found.body)
         except PluginBugError:
             return False
 
-    def _changed(self, kind: Kind, resource: JSON, gone: bool) -> None:
-        key = key_of(resource)
+    def _changed(self, kind: Kind, found: Object, gone: bool) -> None:
+        key = key_of(found)
         if key is None:
             return
-        self.monitor.changed(kind, resource, gone)
+        self.monitor.changed(kind, found, gone)
         if gone:
-            self.launcher.release(str(metadata_of(resource).get("uid") or ""))
+            self.launcher.release(found.uid)
         else:
-            self.launcher.seen(key, kind, resource)
+            self.launcher.seen(key, kind, found)
         self._wake(key)
 
 
@@ -274,7 +273,7 @@ class PodTemplates:
 
     def __init__(self, objects: Objects, now: Callable[[], datetime]) -> None:
         self._objects, self._now = objects, now
-        self._home = settings().pod_namespace  # its template is used where a namespace has none
+        self._home = settings().pod_namespace  # its template is used where a namespace has no template
         self._kept: dict[tuple[str, str], tuple[datetime, JSON | None]] = {}
 
     async def complete(self, task: TaskContext) -> TaskContext:

@@ -91,7 +91,7 @@ class PluginCalls:
         return dict(found)
 
     def pod_names(self, resource: JSON) -> tuple[str, ...]:
-        """Return the names of the object's pods; empty: it knows none."""
+        """Return the names of the object's pods; empty: it does not know them."""
         if not isinstance(self._plugin, NamedPods):
             return ()
         found: Any = self._call("pod_names", self._plugin.pod_names, resource) or ()
@@ -100,7 +100,7 @@ class PluginCalls:
         return tuple(found)
 
     def parts(self, resource: JSON) -> tuple[Part, ...]:
-        """Return what controllers make of an object; nothing for an unreadable one, which the server will refuse."""
+        """Return what controllers make of an object; empty for an unreadable one, which the server will refuse."""
         try:
             if isinstance(self._plugin, MakesPods):
                 return self._plugin.parts(resource)

@@ -61,7 +61,7 @@ _STATES: Final = StoredState(State)
 def read_state(stored: object, namespace: str) -> State:
     """Read a stored state of a task in this namespace; None is that of a new attempt. Raises ``StateError``.
 
-    Whoever may write the status of a Task must not have an object of another namespace read for him.
+    A user who may write the status of a Task must not have an object of another namespace read for him.
     """
     state = _STATES.read(stored)
     missing = state.stage is Stage.STARTED and state.made is None

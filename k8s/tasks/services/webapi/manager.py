@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeAlias
 import aiohttp
 
 from backoff_ctrl.k8s.kube.answers.bounded_json import read_json
-from backoff_ctrl.k8s.kube.answers.fields import mapping
+from backoff_ctrl.k8s.kube.answers.fields import mapping_in
 from backoff_ctrl.k8s.kube.answers.printing import printable
 from backoff_ctrl.k8s.kube.cluster.kinds import JSON
 from backoff_ctrl.k8s.kube.cluster.session import ClusterSession
@@ -490,7 +490,7 @@ class WebManager:
         if status != 200:
             why = "does not exist" if status == 404 else f"can't be read: the API server answers {status}"
             raise SecretError(f"{where} {why}")
-        encoded = mapping(mapping(read_json(body)).get("data")).get(key)
+        encoded = mapping_in(read_json(body), "data").get(key)
         if not isinstance(encoded, str):
             raise SecretError(f"{where} has no key {key}")
         try:
