@@ -222,10 +222,7 @@ class GangAdmission:
         wanted, alive = (other.wanted, other.alive) if other.keeps else (other.undrawn, none)
         self._over(other, "absorbed")
         for number, part in enumerate(to):
-            gang.wanted[part] += wanted[number]
-            gang.alive[part] += alive[number]
-            gang.drawn += alive[number]
-            gang.demand(part, other.undrawn[number])
+            gang.grow(part, wanted[number], alive[number], other.undrawn[number])
         for ceiling, amount in lacked.items() if gang.whole else ():
             gang.uncover(ceiling, amount)
         self.members.move(other, gang, to.__getitem__)

@@ -395,6 +395,15 @@ class Quota:
                     if not left.amounts:
                         self.left.remove(left)
 
+    def move(self, gang: Gang, to: Gang) -> None:
+        """Note that another gang absorbs this one: what falls is that one's."""
+        for left in self.left:
+            if left.gang is gang:
+                left.gang = to
+                for ceiling, amount in left.back.items():
+                    gang.expect(ceiling, -amount)
+                    to.expect(ceiling, amount)
+
     def let_go(self, gang: Gang) -> None:
         """Note that a gang is over: what falls is anybody's."""
         for left in self.left:

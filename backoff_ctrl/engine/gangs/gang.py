@@ -212,10 +212,16 @@ class Gang:
             for ceiling, amount in self.shapes[part].meets:
                 self._need(ceiling, count * amount)
 
-    def lives(self, part: int) -> None:
-        """Count a member that lives."""
-        self.alive[part] += 1
-        self.drawn += 1
+    def lives(self, part: int, count: int = 1) -> None:
+        """Count members that live."""
+        self.alive[part] += count
+        self.drawn += count
+
+    def grow(self, part: int, wanted: int, alive: int, undrawn: int) -> None:
+        """Take in the members of an equal part of another gang."""
+        self.wanted[part] += wanted
+        self.lives(part, alive)
+        self.demand(part, undrawn)
 
     def returns(self, part: int) -> bool:
         """Count a member that has ended, and reserve its room again if another is wanted; say whether it is."""

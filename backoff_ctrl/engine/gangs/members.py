@@ -102,12 +102,7 @@ class Members:
             if member.gang is gang:
                 member.gang, member.part = to, parts(member.part)
         for quota in self._quotas.values():
-            for left in quota.left:
-                if left.gang is gang:
-                    left.gang = to
-        for ceiling, amount in gang.returning.items():
-            to.expect(ceiling, amount)
-        gang.returning = {}
+            quota.move(gang, to)
 
     def recount(self, know: Callable[[Shape], None]) -> None:
         """Count afresh what members are charged, after a change of the structure; all counts are 0 at this moment."""
