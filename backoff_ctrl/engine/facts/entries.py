@@ -22,14 +22,9 @@ explanation only ends the wait early: a wrong guess must err towards waiting.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from .ceilings import Ceiling, Charges
-
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.gangs.gang import Gang
-
-    from .living import Life
 
 BESIDE_GANGS: Final = 10
 """How many times as long as others a create is pending that was answered while a gang lacked members, or a member: if
@@ -50,6 +45,22 @@ RISES_MAX: Final = 1024
 Amounts: TypeAlias = dict[Ceiling, int]
 
 
+class Lives(Protocol):
+    """A create whose end will be reported; ``known``: it is known whether it lives."""
+
+    known: bool
+
+    def count(self, quota: Any, charges: Charges) -> None:
+        """Count what a quota charges it."""
+
+
+class Claims(Protocol):
+    """A gang that reserves the room of a member again when that ends."""
+
+    def expect(self, ceiling: Ceiling, amount: int) -> None:
+        """Note that so much more (or less) of it is still charged to members that have ended."""
+
+
 @dataclass(slots=True, eq=False)
 class Pending:
     """A create that was answered ``at``; ``facts``: how many states of quotas had been seen when it was sent.
@@ -61,7 +72,7 @@ class Pending:
     at: float
     charges: Charges
     facts: int
-    life: Life | None = None
+    life: Lives | None = None
     times: int = 1
     member: bool = False
 
@@ -92,7 +103,7 @@ class Left:
 
     at: float
     amounts: Amounts
-    gang: Gang | None = None
+    gang: Claims | None = None
     back: Amounts = field(default_factory=dict)
     partly: bool = False
     passed: bool = False

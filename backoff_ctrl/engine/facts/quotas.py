@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from backoff_ctrl.engine.backoff import FOREVER
 
@@ -29,6 +29,7 @@ from .entries import (
     MISSED_FOR,
     RISES_MAX,
     Amounts,
+    Claims,
     Fall,
     Left,
     Pending,
@@ -36,9 +37,6 @@ from .entries import (
     covers,
 )
 from .outcomes import Rejected
-
-if TYPE_CHECKING:
-    from backoff_ctrl.engine.gangs.gang import Gang
 
 HISTORY: Final = 16  # observed states kept to recognise a stale refusal; at 200 changes/s that is 80 ms
 STALE_FOR: Final = 1.0  # seconds: no server still decides by a state that was replaced longer ago than this
@@ -345,7 +343,7 @@ class Quota:
                 yield left
 
     def has_ended(
-        self, charges: Charges, now: float, *, member: bool, gang: Gang | None = None, back: Amounts | None = None
+        self, charges: Charges, now: float, *, member: bool, gang: Claims | None = None, back: Amounts | None = None
     ) -> None:
         """Note an end. Of a ``member``, ``back`` is what its ``gang`` has reserved again.
 
@@ -376,11 +374,11 @@ class Quota:
         shown = [fall for fall in reversed(self.falls) if fall.shows(amounts)]
         return next((fall for fall in shown if fall.amounts == amounts), shown[0] if shown else None)
 
-    def expect(self, gang: Gang, back: Amounts, now: float) -> None:
+    def expect(self, gang: Claims, back: Amounts, now: float) -> None:
         """Expect falls of what a gang has reserved that was taken over: its members live, or have just ended."""
         self._expect(Left(now, dict(back), gang, back, partly=True))
 
-    def give_up(self, gang: Gang, amounts: Mapping[Ceiling, int], *, ended: bool) -> None:
+    def give_up(self, gang: Claims, amounts: Mapping[Ceiling, int], *, ended: bool) -> None:
         """Note that so much of a gang's room is wanted no more. Not ``ended``: no member has, and no fall will come."""
         rest = dict(amounts)
         for left in list(self.left):
@@ -395,7 +393,7 @@ class Quota:
                     if not left.amounts:
                         self.left.remove(left)
 
-    def move(self, gang: Gang, to: Gang) -> None:
+    def move(self, gang: Claims, to: Claims) -> None:
         """Note that another gang absorbs this one: what falls is that one's."""
         for left in self.left:
             if left.gang is gang:
@@ -404,7 +402,7 @@ class Quota:
                     gang.expect(ceiling, -amount)
                     to.expect(ceiling, amount)
 
-    def let_go(self, gang: Gang) -> None:
+    def let_go(self, gang: Claims) -> None:
         """Note that a gang is over: what falls is anybody's."""
         for left in self.left:
             if left.gang is gang:
