@@ -150,14 +150,21 @@ class Ceiling:
 
     # -- the one writer ---------
 
-    def add(self, *, fresh: int = 0, maybe: int = 0) -> None:
-        """Add to what is fresh, or counted twice, or take from it."""
-        self.fresh += fresh
-        self.room -= fresh
-        self.maybe += maybe
+    def freshen(self, amount: int) -> None:
+        """Let so much more (or less) room be fresh."""
+        self.fresh += amount
+        self.room -= amount
 
-    def _sum_up(self) -> None:
-        self.room = self.limited - self.charged - self.pending - self.reserved - self.fresh - self.doubted
+    def count_twice(self, amount: int) -> None:
+        """Note that so much more (or less) may be counted twice."""
+        self.maybe += amount
+
+    def _sum_up(self) -> None:  # written out: each change of a quota comes here
+        used, living = self.used, self.living
+        charged = living if living > used and living else used
+        self.room = self.limited - charged - self.pending - self.reserved - self.fresh
+        if self.fallen:
+            self.room -= self.doubted
 
     def set_apart(self, amount: int, *, keeps: bool = False) -> None:
         """Reserve so much more (or less) for gangs; ``keeps``: for one that keeps its room."""
@@ -195,13 +202,12 @@ class Ceiling:
         A recount ends the lingering: it has them, or has seen their end. Only a recount lowers ``used``, whether or
         not the object shows it.
         """
-        rise = used - self.seen
-        before, limit = self.charged, self.limited
+        rise, before = used - self.seen, self.room
         if self.lingers and (rise < 0 or (recounted and rise)):
             self._stop_lingering()
         self.limited, self.used, self.seen = limited, used, used
         self._sum_up()
-        return rise, before - self.charged + limited - limit
+        return rise, self.room - before
 
     def learn(self, limited: int, used: int, now: float) -> int:
         """Take the amounts of a refusal; return by how much the headroom grew, less than 0 if it shrank.
@@ -271,12 +277,12 @@ class Ceiling:
     # -- our creates that live ---------
 
     def live(self, amount: int) -> bool:
-        """Add to (or take from) what our living creates are charged; say whether the doubt became smaller."""
-        doubt = self.doubt
-        self.living += amount
-        self.lowest = min(self.lowest, self.living - self.lingers)
+        """Add to (or take from) what our living creates are charged; say whether that makes room."""
+        room = self.room
+        living = self.living = self.living + amount
+        self.lowest = min(self.lowest, living - self.lingers)
         self._sum_up()
-        return self.doubt < doubt
+        return self.room > room
 
     def linger(self, amount: int, until: float) -> None:
         """Keep counting the charges of a create that has ended, since the next recount may still include it.

@@ -124,7 +124,7 @@ class Left:
         if gang is not None:
             for ceiling, amount in amounts.items():
                 _take(self.back, ceiling, amount)
-                ceiling.add(maybe=-amount)
+                ceiling.count_twice(-amount)
                 gang.expect(ceiling, -amount)
 
 

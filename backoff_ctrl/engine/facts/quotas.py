@@ -58,6 +58,9 @@ class ObservedQuota:
     recounted: frozenset[str] = frozenset()
 
 
+NO_AMOUNTS: Final[Amounts] = {}
+
+
 @dataclass(slots=True)
 class Context:
     """What all quotas of a namespace have in common. ``facts`` counts the states of quotas that were seen.
@@ -154,14 +157,14 @@ class Quota:
             self._rose(rose, now)
         if found and self.falls:
             self._found_again(found)
-        if fell or gained:
-            counted, unsure = self._fell(fell, now) if self.context.gangs else ({}, gained)
-            recounted = {ceiling for ceiling in gained if ceiling.resource in seen.recounted}
-            for ceiling, room in gained.items():
-                if (fresh := room - counted.get(ceiling, 0)) > 0:
-                    young = self._young(ceiling, now, recount_lag) if ceiling in recounted else ()
-                    self.context.settling.add(settled_at, ceiling, fresh, unsure.get(ceiling, 0), young)
-        return [*{**gained, **fell}]
+        counted, unsure = NO_AMOUNTS, gained
+        if fell and self.context.gangs:
+            counted, unsure = self._fell(fell, now)
+        for ceiling, room in gained.items():
+            if (fresh := room - counted.get(ceiling, 0)) > 0:
+                young = self._young(ceiling, now, recount_lag) if ceiling.resource in seen.recounted else ()
+                self.context.settling.add(settled_at, ceiling, fresh, unsure.get(ceiling, 0), young)
+        return [*gained, *(ceiling for ceiling in fell if ceiling not in gained)]
 
     # -- what is pending, and rises ---------
 
@@ -178,7 +181,7 @@ class Quota:
             return
         send(charges)
         for ceiling, amount in charges:
-            ceiling.add(maybe=amount)
+            ceiling.count_twice(amount)
         self.pending.append(appeared)
 
     def _rose(self, rose: Amounts, now: float) -> None:
@@ -186,10 +189,12 @@ class Quota:
         context = self.context
         while self.rises and (len(self.rises) >= RISES_MAX or self._is_over(self.rises[0], now)):
             self._drop_rise()
-        if any(ceiling.pending or ceiling.kept for ceiling in rose):
-            self.rises.append(Rise(now, context.facts, rose))
-            for ceiling, amount in rose.items():
-                ceiling.rise(amount)
+        for waits in rose:
+            if waits.pending or waits.kept:
+                self.rises.append(Rise(now, context.facts, rose))
+                for ceiling, amount in rose.items():
+                    ceiling.rise(amount)
+                return
 
     def _is_over(self, rise: Rise, now: float) -> bool:
         return (self.context.told_by(rise.at) if self.context.gangs else rise.at + MISSED_FOR) <= now
@@ -215,8 +220,12 @@ class Quota:
 
         The newest first: what is left over was a stranger's, and is old soonest.
         """
-        if any(ceiling.risen < amount for ceiling, amount in charges):
-            return False
+        for ceiling, amount in charges:
+            if ceiling.risen < amount:
+                return False
+        if self.rises[-1].facts > facts and self.rises[-1].amounts == dict(charges):
+            self._drop(self.rises.pop())
+            return True
         rises = [rise for rise in self.rises if rise.facts > facts]
         if len(rises) < len(self.rises) and any(
             sum(rise.amounts.get(ceiling, 0) for rise in rises) < amount for ceiling, amount in charges
@@ -257,7 +266,7 @@ class Quota:
     def _end(self, pending: Pending) -> None:
         if pending.member:
             for ceiling, amount in pending.charges:
-                ceiling.add(maybe=-amount)
+                ceiling.count_twice(-amount)
         if pending.life is not None:
             pending.life.count(self, pending.charges)
 
@@ -366,7 +375,7 @@ class Quota:
         self.left.append(left)
         if left.gang is not None:
             for ceiling, amount in left.back.items():
-                ceiling.add(maybe=amount)
+                ceiling.count_twice(amount)
                 left.gang.expect(ceiling, amount)
 
     def _fall_of(self, amounts: Amounts) -> Fall | None:
@@ -433,10 +442,10 @@ class Quota:
             send(pending.charges)
             if pending.member:
                 for ceiling, amount in pending.charges:
-                    ceiling.add(maybe=amount)
+                    ceiling.count_twice(amount)
         for left in self.left:
             for ceiling, amount in left.back.items():
-                ceiling.add(maybe=amount)
+                ceiling.count_twice(amount)
 
     # -- time ---------
 
@@ -492,7 +501,7 @@ class Settling:
         So much of it, ``unsure``, may be there only because a recount missed ``young`` creates of ours: as much as each
         was charged counts from the time given with it.
         """
-        ceiling.add(fresh=room)
+        ceiling.freshen(room)
         for until, amount in young:
             missed = min(unsure, room, amount)
             if missed:
@@ -523,6 +532,6 @@ class Settling:
         while self._heap and self._heap[0][0] <= now:
             _, _, ceiling, room, epoch = heappop(self._heap)
             if ceiling.epoch == epoch:
-                ceiling.add(fresh=-room)
+                ceiling.freshen(-room)
                 any_room = True
         return any_room
