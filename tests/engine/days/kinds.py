@@ -161,12 +161,12 @@ def _worlds(about: str, rules: Rules, bounds: Bounds) -> Kind:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "usual": _days("all that happens to gangs that keep their room", DaySettings(), Bounds(failed=23)),
-    "lost": _days("both watches are cut six times as often", DaySettings(cuts=3.0), Bounds(failed=25)),
+    "usual": _days("all that happens to gangs that keep their room", DaySettings(), Bounds(failed=6)),
+    "lost": _days("both watches are cut six times as often", DaySettings(cuts=3.0), Bounds(failed=11)),
     "late": _days(
         "5 % of the changes of pods, or all of them, are told at the last moment permitted",
         DaySettings(late=(0.05, 1.0)),
-        Bounds(failed=33),
+        Bounds(failed=12),
     ),
     "quiet": _worlds(
         "a world without strangers, cuts and lying recounts; 5 % of pods are late",
