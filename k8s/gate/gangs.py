@@ -464,7 +464,7 @@ def _join(wait: GangWait, gate: AnyGate, may_read: bool) -> Turn | None:
     turn = Turn(wait.until, may_read=may_read)
     line.reserve(wait, request, turn, standing=asked.standing)
     if turn.value is None:
-        ledger.attempt(ledger.notices.waits, wait)
+        ledger.engine.attempt(ledger.notices.waits, wait)
         ledger.exit_check.begin()
     return turn
 

@@ -10,7 +10,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from backoff_ctrl.engine.controller import Controller
 from backoff_ctrl.engine.facts.outcomes import Rejected
@@ -33,7 +33,7 @@ from .answers_seen import AnswersSeen
 from .exit_check import ExitCheck
 from .expected_pods import Expected
 from .line import Line
-from .locked_engine import Failure, GateCounts, LockedEngine
+from .locked_engine import GateCounts, LockedEngine
 from .notices import Notices
 from .shadow import shadow
 from .subscribers import Subscriber
@@ -108,10 +108,6 @@ class Ledger:
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Tell it what happens from now on; return what ends that."""
         return self.engine.subscribe(subscriber)
-
-    def attempt(self, do: Callable[..., T], *given: Any, **more: Any) -> T | Failure:
-        """Do what only helps: an error is counted, and returned as a ``Failure``."""
-        return self.engine.attempt(do, *given, **more)
 
     def failed_open(self, error: BaseException) -> None:
         """Count an internal error, and log it unless it was logged before."""
@@ -247,7 +243,7 @@ class Ledger:
         def explain(engine: Controller, now: float) -> Explanation | None:
             return engine.explain(request, now) if self.line.waiter_of(request) is not None else None
 
-        why = self.attempt(self.look, explain)
+        why = self.engine.attempt(self.look, explain)
         return why if isinstance(why, Explanation) else None
 
     def waiting_now(self) -> list[Wait]:
@@ -257,7 +253,7 @@ class Ledger:
 
     def remember(self) -> Memory | None:
         """Return what is worth keeping over a restart; None: the engine failed."""
-        memory = self.attempt(self._remember)
+        memory = self.engine.attempt(self._remember)
         return memory if isinstance(memory, Memory) else None
 
     def _remember(self) -> Memory:

@@ -156,7 +156,7 @@ def life(create: Create, gate: AnyGate, *, lists_quotas: bool) -> Life:  # noqa:
                 ended = True
     finally:
         if not ended:  # its caller has gone, or its end was broken off
-            create.ledger.attempt(_break_off, create, sys.exception())
+            create.ledger.engine.attempt(_break_off, create, sys.exception())
 
 
 # -- the beginning ---------
@@ -251,7 +251,7 @@ def _list_quotas(create: Create) -> Generator[Call, Any, None]:
     create.awaiting = _LIST
     try:
         answer = yield _LIST
-        ledger.attempt(ledger.read, namespace, answer, sent)
+        ledger.engine.attempt(ledger.read, namespace, answer, sent)
     except (NotSent, OutcomeUnknown, TimeoutError) as error:
         log.debug("the quotas of %s can't be listed: %s", namespace, error)
     finally:  # after a failed list, too: other creates wait for this one
@@ -305,7 +305,7 @@ def _starts_to_wait(create: Create) -> None:
     """Limit the waiting from now on, and say so. A ticket that is free at once needs no time."""
     create.timed = True
     ledger, on_wait = create.ledger, create.creation.on_wait
-    ledger.attempt(ledger.notices.waits, create)
+    ledger.engine.attempt(ledger.notices.waits, create)
     ledger.exit_check.begin()
     if on_wait is not None:
         _call_on_wait(create, on_wait)
@@ -426,7 +426,7 @@ def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None: 
     if awaited is _LIST or create.over:
         return None
     if word is not None:
-        ledger.attempt(ledger.answers.saw, create)
+        ledger.engine.attempt(ledger.answers.saw, create)
     if word is not None and (word.ok or not create.in_doubt):
         return Return(word, Created() if word.ok else Failed())
     if create.stopped is not None:
@@ -444,7 +444,7 @@ def _instead(create: Create, gate: AnyGate, error: Exception) -> Action | None: 
 def _go_on_ungated(create: Create, machine: Conversation | Ungated) -> Action:
     """Leave the line, and go on with the machine that needs no engine. A ticket is held until the end."""
     if create.turn is not None and create.turn.pending:
-        create.ledger.attempt(create.ledger.line.take, create)
+        create.ledger.engine.attempt(create.ledger.line.take, create)
     create.follows = False
     create.machine = ungated_now = Ungated.after(machine, create.creation, in_doubt=create.in_doubt)
     return ungated_now.start()
@@ -479,7 +479,7 @@ def _end(create: Create, action: Return | Raise) -> None:
             sent = action.learned.sent or create.began
             ledger.learn(creation.namespace, create.request.demand.scopes, action.learned, sent)
     if create.noticed:
-        ledger.attempt(ledger.notices.over, create)
+        ledger.engine.attempt(ledger.notices.over, create)
 
 
 def _set_end(create: Create, action: Return | Raise) -> None:

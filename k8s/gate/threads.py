@@ -136,7 +136,7 @@ class Posted:
         finally:
             if ended:
                 self._life.close()
-                if isinstance(self._create.ledger.attempt(self._done), Failure):
+                if isinstance(self._create.ledger.engine.attempt(self._done), Failure):
                     self._done()  # once more: its caller waits for this call
 
     def _wait(self, turn: Turn) -> bool:

@@ -35,7 +35,7 @@ LOST_FOR: Final = 60.0
 """Seconds for which a fall is doubted at the most because the pods' watch is lost: others must not wait for ever."""
 LINGERS_FOR: Final = 0.2
 """Seconds after an end: a controller that may write 20 times a second has recounted by then."""
-APPEARS_IN: Final = 0.2
+APPEARS_IN: Final = 0.5
 """Seconds from a charge to the event of its member: an older rise may be another's."""
 MISSED_FOR: Final = 1.0
 """Seconds after its 201 for which a recount may miss a create, or after an end for which it may have one."""

@@ -225,7 +225,7 @@ class MemoryKeeper:
             ledger.recall(memory)
         self._forked()
         after_fork(self._forked)
-        started = ledger.attempt(RUNTIME.spawn, self._run, GOODBYE)
+        started = ledger.engine.attempt(RUNTIME.spawn, self._run, GOODBYE)
         self._task: Task | None = None if isinstance(started, Failure) else started
         if self._task is None:  # no more threads: it is saved at the end alone
             atexit.register(self.close)
@@ -241,14 +241,14 @@ class MemoryKeeper:
             self._over = True
             if self._task is not None:
                 self._task.stop()
-            self._ledger.attempt(self._save)
+            self._ledger.engine.attempt(self._save)
 
     async def _run(self, task: Task) -> None:
         loop = asyncio.get_running_loop()
         while not task.ending:
             await task.wait(self._every)
             if not task.ending:
-                await loop.run_in_executor(None, self._ledger.attempt, self._save)
+                await loop.run_in_executor(None, self._ledger.engine.attempt, self._save)
         self.close()  # Python ends, else it is closed already
 
     def _save(self) -> None:

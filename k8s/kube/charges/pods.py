@@ -65,7 +65,10 @@ def shape_of(pod: Mapping[str, Any]) -> bytes | None:
         fields = [pod.get("kind"), status.get("qosClass") if isinstance(status, Mapping) else status]
         fields += map(spec.get, _CHARGED)
         for key in ("containers", "initContainers"):
-            for container in spec.get(key) or ():
+            containers = spec.get(key)
+            if not containers and containers not in (None, []):
+                return None  # such as an empty object: malformed, though it has no container
+            for container in containers or ():
                 fields += (key, container.get("resources"), container.get("restartPolicy"))
         shape = marshal.dumps(fields, _EXACT)
     except (KeyError, TypeError, ValueError, AttributeError):
