@@ -83,7 +83,10 @@ class HostedWatch(Subscriber):
         if self._task is None and not self._stopped:
             watch = QuotaWatch(self._ledger, None if self._everywhere else (), record=self.record)
             self._add, self._add_gang = watch.add, watch.add_gang
-            self._task = RUNTIME.spawn(partial(self._run, partial(watch.run_with, self._configuration)))
+            try:
+                self._task = RUNTIME.spawn(partial(self._run, partial(watch.run_with, self._configuration)))
+            except RuntimeError:  # Python is shutting down: no create waits for news any more
+                self._stopped = True
 
     def _follow(self, namespace: str) -> None:
         self._begin()
