@@ -171,16 +171,16 @@ KINDS: Final[Mapping[str, Kind]] = {
     "quiet": _worlds(
         "a world without strangers, cuts and lying recounts; 5 % of pods are late",
         Rules(strangers=False, cuts=False, lies=False),
-        Bounds(gave_away=5275, over=1020, idle=30),
+        Bounds(gave_away=5, over=5, idle=30),
     ),
     "exact": _worlds(
         "a world with strangers and cuts, whose recounts are exact",
         Rules(lies=False),
-        Bounds(gave_away=1400, over=670, idle=44),
+        Bounds(gave_away=10, over=120, idle=36),
     ),
     "lying": _worlds(
         "a world with strangers, cuts and recounts from a late cache",
         Rules(),
-        Bounds(gave_away=1760, over=1820, idle=44),
+        Bounds(gave_away=115, over=730, idle=36),
     ),
 }
