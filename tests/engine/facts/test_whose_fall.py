@@ -284,3 +284,14 @@ def test_a_create_that_was_missed_while_others_rose_is_confirmed_by_its_own() ->
     desk.changes(1, 1)
     assert desk.quota.confirm() is True
     assert not desk.quota.pending
+
+
+def test_a_member_that_counts_as_used_without_a_watch_is_counted_once() -> None:
+    """A newer list has it: it is pending no more, and no gang is spared for it."""
+    desk = Desk(0, 0)
+    desk.quota.appeared(desk.charges(2), desk.now, member=True)
+    assert desk.quota.ceilings["cpu"].maybe == 2
+    desk.later()
+    desk.quota.fold(desk.now)
+    assert desk.quota.ceilings["cpu"].maybe == 0
+    assert desk.room == (98, 99)
