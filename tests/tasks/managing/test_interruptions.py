@@ -16,10 +16,10 @@ from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.manager.checking import ERROR_PAUSE, ERRORS_MAX
 from backoff_ctrl.k8s.tasks.plugins.manager.figures import ManagerCounts
-from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginBugError, PluginCalls
+from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
 from backoff_ctrl.k8s.tasks.plugins.marks import object_name
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, Reason, TaskError, flaw_of
-from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import POD, BuggyPlugin, PodPlugin, entry, task
 
