@@ -5,7 +5,8 @@ plugins may report, and those that are a manager's). It is pure: no I/O, no cloc
 So ``backoff-ctrl phase`` can try it on any object, and its bugs stay its own. A manager (``manager``) does the rest:
 it names the object, creates it through the gate, follows it (``following``), asks the plugin, and cleans up. Code
 that only Kubernetes objects need is in ``manager`` and ``following``; neither the registry nor a plugin imports them:
-``services/webapi`` is a second manager, for plugins of another kind (``web_protocol``).
+``services/webapi`` is a second manager, for plugins of another kind (``web_protocol``). Both take a step in the same
+way, which ``reported`` has.
 
 *Which plugin.* ``registry`` has the built-in plugins, those that the platform describes, and those of installed
 packages. ``kinds`` has the built-in ones that are code. ``generic`` is one plugin for all operators of custom

@@ -6,7 +6,7 @@ A plugin is pure: it gets and returns plain data, without I/O or a clock, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 
 class PluginError(Exception):
     """A plugin is invalid, two have the same name, or none serves a task type; the message says what to do."""
+
+
+class PluginBugError(Exception):
+    """A plugin raised an exception outside its protocol."""
+
+    def __init__(self, plugin: str, method: str, error: BaseException, hide: Callable[[str], str] = str) -> None:
+        """``hide`` removes secrets from a text."""
+        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {hide(str(error))}")
 
 
 class TaskSpecError(ValueError):

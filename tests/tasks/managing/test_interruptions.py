@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from backoff_ctrl.k8s.kube.answers.objects import object_of
-from backoff_ctrl.k8s.kube.cluster.kinds import Kind
+from backoff_ctrl.k8s.kube.cluster.kinds import JSON, Kind
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind, Phase
 from backoff_ctrl.k8s.lab.sandbox import BackgroundSandbox
 from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.manager.checking import ERROR_PAUSE, ERRORS_MAX
 from backoff_ctrl.k8s.tasks.plugins.manager.figures import ManagerCounts
-from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginBugError, PluginCalls
+from backoff_ctrl.k8s.tasks.plugins.manager.plugin_calls import PluginCalls
 from backoff_ctrl.k8s.tasks.plugins.marks import object_name
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, Reason, TaskError, flaw_of
-from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginContext, TaskContext
 from tests.tasks.bench import Bench
 from tests.tasks.small_plugins import POD, BuggyPlugin, PodPlugin, entry, task
 
@@ -178,6 +178,21 @@ async def test_a_task_that_can_not_be_built_names_the_field_and_creates_nothing(
     assert unknown.error is not None
     assert "'flying'" in unknown.error.message
     assert await bench.pods() == []
+
+
+class _Unbuilding(PodPlugin):
+    def build_resource(self, task: TaskContext) -> JSON:
+        raise ZeroDivisionError("of seven by nothing")
+
+
+async def test_a_plugin_that_fails_to_build_fails_the_attempt_as_its_system(sandbox: BackgroundSandbox) -> None:
+    async with Bench(sandbox.url, entry(_Unbuilding(), "container")) as bench:
+        info = await bench.step(task())
+        assert info.phase is Phase.RETRYABLE_FAILURE
+        assert info.error is not None
+        assert (info.error.code, info.error.kind) == ("PluginFailed", ErrorKind.SYSTEM)
+        assert "plugin container failed in build_resource: ZeroDivisionError: of seven" in info.error.message
+        assert bench.manager.counts.failures == {("container", info.phase.title, info.error.code): 1}
 
 
 async def test_a_plugin_that_is_missing_later_loses_nothing(bench: Bench, sandbox: BackgroundSandbox) -> None:

@@ -15,12 +15,12 @@ from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
 from backoff_ctrl.k8s.tasks.plugins.marks import Key, key_of
 from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, system_failure
-from backoff_ctrl.k8s.tasks.plugins.protocol import PluginContext, TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginContext, TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher
 from .outcomes import DELETED, UNEXPECTED_DELETION
-from .plugin_calls import PluginBugError, PluginCalls
+from .plugin_calls import PluginCalls
 from .state import Made, State
 
 ERRORS_MAX: Final = 5

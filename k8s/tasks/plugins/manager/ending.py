@@ -17,11 +17,11 @@ from backoff_ctrl.k8s.tasks.plugins.config import K8sPluginConfig
 from backoff_ctrl.k8s.tasks.plugins.following import Watches
 from backoff_ctrl.k8s.tasks.plugins.marks import FINALIZER, key_of, key_of_task, object_name
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo, aborted
-from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, TaskContext
 
 from .figures import ManagerCounts
 from .launching import Launcher
-from .plugin_calls import PluginBugError, PluginCalls
+from .plugin_calls import PluginCalls
 from .state import State
 
 log = logging.getLogger(__name__)

@@ -6,11 +6,9 @@ A step is quick: a create that waits for room stays in the background, and ``wak
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from backoff_ctrl.k8s.gate.aio import AsyncGate
 from backoff_ctrl.k8s.gate.settings import settings
@@ -23,34 +21,23 @@ from backoff_ctrl.k8s.tasks.plugins.core import Handled
 from backoff_ctrl.k8s.tasks.plugins.events import EventBook
 from backoff_ctrl.k8s.tasks.plugins.following import Monitor, Watches
 from backoff_ctrl.k8s.tasks.plugins.marks import Key, is_label_value, key_of, key_of_task
-from backoff_ctrl.k8s.tasks.plugins.phases import (
-    CORRUPTED_STATE,
-    NO_PLUGIN,
-    PLUGIN_FAILED,
-    PhaseInfo,
-    failed,
-    not_ready,
-    system_failure,
-)
-from backoff_ctrl.k8s.tasks.plugins.protocol import PluginEntry, PluginError, TaskContext, TaskSpecError
-from backoff_ctrl.k8s.tasks.plugins.registry import Entry, Registry, of_objects
+from backoff_ctrl.k8s.tasks.plugins.phases import NO_PLUGIN, PLUGIN_FAILED, PhaseInfo, failed, not_ready, system_failure
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginEntry, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.registry import Registry, of_objects
+from backoff_ctrl.k8s.tasks.plugins.reported import Manager
 
 from .checking import Checker
 from .ending import NOTHING_TO_ABORT, Ender
 from .figures import Figures, ManagerCounts
 from .launching import Launcher
 from .outcomes import NOT_BUILT
-from .plugin_calls import PluginBugError, PluginCalls
-from .state import Stage, State, StateError, damaged, read_state
+from .plugin_calls import PluginCalls
+from .state import Stage, State, damaged, read_state
 
 __all__ = ["ClusterError", "Handled", "PluginManager"]
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class PluginManager:
+class PluginManager(Manager[State, PluginCalls]):
     """Runs the objects of tasks. An async context manager; everything happens on the event loop that entered it."""
 
     def __init__(
@@ -62,7 +49,7 @@ class PluginManager:
         wake: Callable[[Key], object] = lambda _: None,
         may_create: Callable[[], bool] = lambda: True,
         gate: AsyncGate | None = None,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Prepare; no connection is opened yet.
 
@@ -74,6 +61,7 @@ class PluginManager:
         if not is_label_value(store):
             raise ValueError(f"store is the value of a label: letters, digits, '-', '_' and '.', not {store!r}")
         self.counts = ManagerCounts()
+        self._failures = self.counts.failures
         self.registry = registry
         self.store = store
         self._configuration = configuration
@@ -81,15 +69,6 @@ class PluginManager:
         self._may_create = may_create
         self._given_gate = gate
         self._now = now
-
-    async def __aenter__(self) -> Self:
-        self._stack = AsyncExitStack()
-        try:
-            await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
-        return self
 
     async def _open(self) -> None:
         session = await self._stack.enter_async_context(ClusterSession(self._configuration))
@@ -112,62 +91,28 @@ class PluginManager:
         self._ender = Ender(self.launcher, *given)
         self._templates = PodTemplates(objects, self._now)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave every line, wait for the answers to sent creates, and close. Waiting creates are requested later."""
-        await self._stack.aclose()
-
     # -- steps ---------
-
-    async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
-        """Take the next step of an attempt. Never waits for quota, and never raises for errors of tasks or clusters."""
-        try:
-            known, entry = self._read(task, state)
-        except StateError as error:
-            return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
-        if known.over:
-            return Handled(known.info(), state)
-        try:
-            plugin = self._plugin(task, known, entry)
-        except PluginError as error:
-            if known.stage is Stage.STARTED:  # its object lives on while the plugin is missing
-                return self._said(known, not_ready(str(error)), "")
-            return self._said(known, failed(NO_PLUGIN, str(error)), "")
-        try:
-            known, info = await self._step(task, plugin, known)
-        except PluginBugError as error:
-            info = system_failure(PLUGIN_FAILED, str(error))
-        except TaskSpecError as error:
-            info = failed(NOT_BUILT, f"no object can be built of the task: {error}")
-        except ClusterError as error:
-            info = known.holding(f"{error}; it is retried")
-        return self._said(known, info, plugin.id)
 
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
         """End an attempt for its user. No object of it is created after this returns ``Aborted``.
 
         Another phase means that the API server has not done it yet: call it again.
         """
-        try:
-            known, entry = self._read(task, state)
-        except StateError:
-            known, entry = State(), None  # an object with the task's labels is found all the same
+        known = self._read_anyway(task, state)  # an object with the task's labels is found all the same
         if known.over and not (known.phase.is_failure and known.cleanup):
             return Handled(known.info(), state)
         try:
-            plugin = self._plugin(task, known, entry)
+            plugin = await self._worker(task, known)
         except PluginError as error:
-            if known.stage is Stage.STARTED:
-                return self._said(known, not_ready(str(error)), "")
-            return self._said(known, NOTHING_TO_ABORT, "")
+            info = not_ready(str(error)) if known.stage is Stage.STARTED else NOTHING_TO_ABORT
+            return self._said(task, known, info)
         try:
             known, info = await self._ender.abort(task, plugin, known)
         except ClusterError as error:
             info = known.holding(f"the abort continues: {error}")
         except PluginBugError as error:
             info = known.holding(f"the abort continues once the plugin is fixed: {error}")
-        return self._said(known, info, plugin.id)
+        return self._said(task, known, info, plugin.id)
 
     async def sweep(self, task: TaskContext, state: JSON | None) -> None:
         """End an object that has appeared after the abort of its attempt: its create was never answered.
@@ -175,20 +120,17 @@ class PluginManager:
         ``state`` is what the abort returned; its ``doubt`` says whether that may happen. Raises ``ClusterError`` if the
         API server did not do it: call it again.
         """
-        known, entry = self._read(task, state)
-        await self._ender.sweep(task, self._plugin(task, known, entry), known)
+        known = self._read(task, state)
+        await self._ender.sweep(task, await self._worker(task, known), known)
 
     async def finalize(self, task: TaskContext, state: JSON | None) -> None:
         """Clean up after an attempt that has ended: our finalizer, and the object where that is wanted.
 
         Raises ``ClusterError`` if the API server did not do it: call it again.
         """
+        known = self._read_anyway(task, state)
         try:
-            known, entry = self._read(task, state)
-        except StateError:
-            known, entry = State(), None
-        try:
-            plugin = self._plugin(task, known, entry)
+            plugin = await self._worker(task, known)
         except PluginError:
             if known.stage is Stage.STARTED:
                 raise
@@ -198,24 +140,8 @@ class PluginManager:
 
     # -- its own ---------
 
-    async def _step(self, task: TaskContext, plugin: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
-        key = key_of_task(task.metadata)
-        if known.stage is not Stage.STARTED:
-            task = await self._templates.complete(task)
-            known, info = self.launcher.step(key, task, plugin, known, self._now())
-            if known.stage is not Stage.STARTED:
-                return known, info
-        try:
-            return await self._checker.step(key, task, plugin, known)
-        except PluginBugError as error:
-            return self._checker.failed(key, known, error)
-        except ClusterError as error:
-            return known, known.holding(f"{error}; it is retried")
-
-    def _read(self, task: TaskContext, state: JSON | None) -> tuple[State, Entry | None]:
-        """Read a stored state, and find the plugin that it names.
-
-        Raises ``StateError`` if that can't have made an object of this task.
+    def _read(self, task: TaskContext, state: JSON | None) -> State:
+        """Read a stored state. Raises ``StateError`` also if it can't have made an object of this task.
 
         A user who may write the status of a Task must not have objects of other kinds read or deleted for him.
         """
@@ -227,23 +153,44 @@ class PluginManager:
                 raise damaged("plugin", state or {})
             if made is not None and (made.api_version, made.kind) != (kind.api_version, kind.kind):
                 raise damaged("object", state or {})
-        return known, entry
+        return known
 
-    def _plugin(self, task: TaskContext, known: State, entry: Entry | None) -> PluginCalls:
+    async def _worker(self, task: TaskContext, known: State) -> PluginCalls:
         """Return the plugin that built the task's object, else the one that its type resolves to."""
-        if entry is None and known.plugin:
+        entry = self.registry.get(known.plugin) if known.plugin else self.registry.resolve(task.type)
+        if entry is None:
             raise PluginError(f"plugin {known.plugin}, which built this task's object, is not enabled: enable it")
-        entry = entry or self.registry.resolve(task.type)
         return PluginCalls(of_objects(entry), self.counts)
 
-    def _said(self, known: State, info: PhaseInfo, plugin: str) -> Handled:
-        """Give the phase a version that is new if it is news, and store it in the state."""
-        info = known.versioned(info)
-        if info.phase.is_terminal and known.made is not None:
+    async def _step(self, task: TaskContext, worker: PluginCalls, known: State) -> tuple[State, PhaseInfo]:
+        key = key_of_task(task.metadata)
+        try:
+            if known.stage is not Stage.STARTED:
+                task = await self._templates.complete(task)
+                known, info = self.launcher.step(key, task, worker, known, self._now())
+                if known.stage is not Stage.STARTED:
+                    return known, info
+            return await self._checker.step(key, task, worker, known)
+        except ClusterError as error:
+            return known, known.holding(f"{error}; it is retried")
+        except PluginBugError as error:
+            if known.stage is not Stage.STARTED:
+                raise
+            return self._checker.failed(key, known, error)
+
+    def _meaning(self, known: State, error: Exception) -> PhaseInfo:
+        if isinstance(error, PluginBugError):
+            return system_failure(PLUGIN_FAILED, str(error))
+        if isinstance(error, TaskSpecError):
+            return failed(NOT_BUILT, f"no object can be built of the task: {error}")
+        if known.stage is Stage.STARTED:  # its object lives on while the plugin is missing
+            return not_ready(str(error))
+        return failed(NO_PLUGIN, str(error))
+
+    def _ended(self, task: TaskContext, known: State, info: PhaseInfo) -> State:  # noqa: ARG002
+        if known.made is not None:
             self.launcher.release(known.made.uid)
-        if info.error is not None and known.ended is None:
-            self.counts.failures[plugin, info.phase.title, info.error.code] += 1
-        return Handled(info, known.reporting(info).json())
+        return known
 
     def _is_terminal(self, kind: Kind, found: Object) -> bool:
         entry = self.registry.of_kind(kind)

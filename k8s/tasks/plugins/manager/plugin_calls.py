@@ -15,6 +15,7 @@ from backoff_ctrl.k8s.tasks.plugins.protocol import (
     MakesPods,
     NamedPods,
     PluginAbortOverride,
+    PluginBugError,
     PluginContext,
     PluginEntry,
     PluginProperties,
@@ -29,13 +30,6 @@ from .figures import ManagerCounts
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-
-class PluginBugError(Exception):
-    """A plugin raised something."""
-
-    def __init__(self, plugin: str, method: str, error: Exception) -> None:
-        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {error}")
 
 
 class PluginCalls:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated
 
 from pydantic import Field, StrictBool
 
-from backoff_ctrl.k8s.tasks.plugins.reported import JSON, STORED, Count, Reported, StateError, StoredState, damaged
+from backoff_ctrl.k8s.tasks.plugins.reported import STORED, Count, Reported, StateError, damaged
 
 __all__ = ["Made", "Stage", "State", "StateError", "damaged", "read_state"]
 
@@ -50,20 +50,13 @@ class State(Reported):
     plugin_errors: Count = 0
     doubt: StrictBool = False
 
-    def json(self) -> JSON:
-        """Return it in its stored form."""
-        return _STATES.json(self)
-
-
-_STATES: Final = StoredState(State)
-
 
 def read_state(stored: object, namespace: str) -> State:
     """Read a stored state of a task in this namespace; None is that of a new attempt. Raises ``StateError``.
 
     A user who may write the status of a Task must not have an object of another namespace read for him.
     """
-    state = _STATES.read(stored)
+    state = State.of(stored)
     missing = state.stage is Stage.STARTED and state.made is None
     if missing or (state.made is not None and state.made.namespace != namespace):
         assert isinstance(stored, dict)

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from backoff_ctrl.k8s.kube.operators.phases import Phase
 from backoff_ctrl.k8s.tasks.plugins.core import Key
 from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, system_failure
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, Created, Finds
 
 from .ending import Ending
-from .outcomes import CREATE_IN_DOUBT, Judged, PluginBugError, flaw_of_answer, in_doubt, judge_create
+from .outcomes import CREATE_IN_DOUBT, Judged, flaw_of_answer, in_doubt, judge_create
 from .pacing import Access, Slot, pauses
 from .secrets import hidden_in
 from .service import Service

@@ -13,11 +13,10 @@ import binascii
 import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 
@@ -31,7 +30,6 @@ from backoff_ctrl.k8s.kube.paths import PathError, path_to
 from backoff_ctrl.k8s.tasks.plugins.core import WEB, CoreSetup, Handled, Key
 from backoff_ctrl.k8s.tasks.plugins.marks import key_of_task
 from backoff_ctrl.k8s.tasks.plugins.phases import (
-    CORRUPTED_STATE,
     NO_PLUGIN,
     PLUGIN_FAILED,
     TIMED_OUT,
@@ -43,7 +41,8 @@ from backoff_ctrl.k8s.tasks.plugins.phases import (
     system_failure,
     waiting,
 )
-from backoff_ctrl.k8s.tasks.plugins.protocol import PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginError, TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.reported import Manager
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import CallContext, RemoteError, SecretError, StatusContext
 
@@ -51,7 +50,7 @@ from .deleting import Deletion
 from .ending import Ending, Patience
 from .figures import WebFigures
 from .launching import Launch
-from .outcomes import BAD_TASK, NO_POOL, REFRESH_FAILED, PluginBugError, is_network_fault, storable
+from .outcomes import BAD_TASK, NO_POOL, REFRESH_FAILED, is_network_fault, storable
 from .pacing import OVERLOADED
 from .pools import Pools
 from .refreshing import STARTING, Job, NetworkFaultError
@@ -78,11 +77,7 @@ Find: TypeAlias = Callable[[str, str], WebPluginEntry]
 """Returns the entry of the plugin with this id, or if that is empty, of this task type. Raises ``PluginError``."""
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
-class WebManager:
+class WebManager(Manager[WebState, Service]):
     """Runs the attempts of web API plugins. An async context manager for the time of one lease, on its event loop."""
 
     def __init__(
@@ -90,11 +85,12 @@ class WebManager:
         find: Find,
         setup: CoreSetup,
         *,
-        now: Callable[[], datetime] = _utc_now,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
         patience: Patience = Patience(),  # noqa: B008 - it can't be changed
     ) -> None:
         """Prepare without opening a plugin. ``find`` returns the entry of a plugin by the present settings."""
         self.counts = WebCounts()
+        self._failures = self.counts.failures
         self._find = find
         self._setup = setup
         self._now = now
@@ -106,10 +102,9 @@ class WebManager:
         self._deletions: dict[Key, Deletion] = {}
         self._endings: dict[Key, Ending] = {}
 
-    async def __aenter__(self) -> Self:
+    async def _open(self) -> None:
         """Count the tokens that the store shows, before the pools grant others."""
         self._loop = asyncio.get_running_loop()
-        self._stack = AsyncExitStack()
         self._cluster: ClusterSession | None = None
         self.pools = Pools()
         self._stack.callback(self.pools.ledger.subscribe(WebFigures(self.counts, self._services)))
@@ -122,13 +117,6 @@ class WebManager:
                 continue  # its next step says so
             if known.holds_token:
                 self.pools.adopt(known.plugin, known.pool, key_of_task(task.metadata), task.metadata)
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End what is under way. A create that was sent is answered first, for ten seconds at most."""
-        await self._stack.aclose()
 
     async def settle(self, seconds: float) -> None:
         """Send no further create, and wait until what came of those under way is stored, at most so long.
@@ -160,31 +148,10 @@ class WebManager:
 
     # -- steps ---------
 
-    async def handle(self, task: TaskContext, state: JSON | None) -> Handled:
-        """Take the next step of an attempt. Never raises for errors of tasks, plugins or services."""
-        try:
-            known = read_state(state)
-        except StateError as error:
-            return Handled(system_failure(CORRUPTED_STATE, str(error), retryable=False), state)
-        if known.over:
-            return Handled(known.info(), state)
-        try:
-            service = await self._service(task, known)
-        except (PluginError, LoadError) as error:
-            return self._said(task, *self._without_plugin(known, error))
-        known = replace(known, plugin=service.id)
-        try:
-            known, info = self._STEPS[known.stage](self, task, service, known)
-        except TaskSpecError as error:
-            info = failed(BAD_TASK, str(error))
-        except PluginBugError as error:
-            info = system_failure(PLUGIN_FAILED, str(error), cleanup=known.meta is not None)
-        return self._said(task, known, info)
-
     async def abort(self, task: TaskContext, state: JSON | None) -> Handled:
         """End an attempt for its user. A phase other than ``Aborted`` means that its job is not deleted yet."""
         try:
-            known = read_state(state)
+            known = self._read(task, state)
         except StateError as error:
             left = f"its job may still run: {error}"
             return Handled(aborted(f"aborted; {left}"), state, left)
@@ -192,8 +159,8 @@ class WebManager:
             return Handled(known.info(), state)
         known, ending = self._ending(task, known)
         try:
-            service = await self._service(task, known)
-        except (PluginError, LoadError) as error:
+            service = await self._worker(task, known)
+        except PluginError as error:
             if known.stage in (Stage.NOT_STARTED, Stage.ALLOCATION_TOKEN_ACQUIRED):
                 return self._said(task, known, aborted("aborted before anything was created"))
             info = known.holding(f"the abort continues once it can: {error}")
@@ -215,10 +182,7 @@ class WebManager:
         A job that is given up may still run: the sentence that is returned says so.
         """
         key = key_of_task(task.metadata)
-        try:
-            known = read_state(state)
-        except StateError:
-            known = WebState()
+        known = self._read_anyway(task, state)
         holds = known.cleanup if known.over else known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED)
         left = await self._end(task, known) if holds else ""
         self._forget(key)
@@ -232,8 +196,8 @@ class WebManager:
         """
         known, ending = self._ending(task, known)
         try:
-            service = await self._service(task, known)
-        except (PluginError, LoadError) as error:
+            service = await self._worker(task, known)
+        except PluginError as error:
             ending.failed(error)
             said = str(error)
         else:
@@ -382,8 +346,11 @@ class WebManager:
 
     # -- its own ---------
 
-    async def _service(self, task: TaskContext, known: WebState) -> Service:
-        """Return the loaded plugin of a task. Raises ``PluginError`` and ``LoadError``."""
+    def _read(self, task: TaskContext, state: JSON | None) -> WebState:  # noqa: ARG002
+        return read_state(state)
+
+    async def _worker(self, task: TaskContext, known: WebState) -> Service:
+        """Return the loaded plugin of a task. Raises ``PluginError``."""
         entry = self._find(known.plugin, task.type)
         service = self._services.get(entry.id)
         if service is None:
@@ -406,12 +373,17 @@ class WebManager:
                 self.pools.limit(service.id, pool, service.limits(pool))
         return service
 
-    def _without_plugin(self, known: WebState, error: Exception) -> tuple[WebState, PhaseInfo]:
-        if known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):  # its job lives on at the service
-            return known, known.holding(f"{error}; it is tried again")
-        if isinstance(error, LoadError):
-            return known, system_failure(PLUGIN_FAILED, str(error))
-        return known, failed(NO_PLUGIN, str(error))
+    async def _step(self, task: TaskContext, worker: Service, known: WebState) -> tuple[WebState, PhaseInfo]:
+        return self._STEPS[known.stage](self, task, worker, known)
+
+    def _meaning(self, known: WebState, error: Exception) -> PhaseInfo:
+        if isinstance(error, TaskSpecError):
+            return failed(BAD_TASK, str(error))
+        if isinstance(error, PluginError) and known.stage in (Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED):
+            return known.holding(f"{error}; it is tried again")  # its job lives on at the service
+        if isinstance(error, PluginBugError | LoadError):
+            return system_failure(PLUGIN_FAILED, str(error), cleanup=known.meta is not None)
+        return failed(NO_PLUGIN, str(error))
 
     def _launch(self, task: TaskContext, service: Service, *, resumes: bool) -> Launch:
         key = key_of_task(task.metadata)
@@ -502,20 +474,17 @@ class WebManager:
         """Have the next step made as soon as this one is stored."""
         self._loop.call_soon(self._setup.wake, key_of_task(task.metadata))
 
-    def _said(self, task: TaskContext, known: WebState, info: PhaseInfo) -> Handled:
-        """Give the phase a version that is new if it is news, and store it in the state."""
-        key = key_of_task(task.metadata)
-        info = known.versioned(storable(info))
-        if info.phase.is_terminal:
-            known = replace(known, stage=_final_stage(known.stage, info))
-            if info.cleanup_on_failure and not known.ending:
-                known = replace(known, ending=self._unix_now())
-            if not info.cleanup_on_failure:
-                self._forget(key)
-                self.pools.release(key)
-            if info.error is not None:
-                self.counts.failures[known.plugin, info.phase.title, info.error.code] += 1
-        return Handled(info, known.reporting(info).json())
+    def _said(self, task: TaskContext, known: WebState, info: PhaseInfo, plugin: str = "") -> Handled:
+        plugin = plugin or known.plugin
+        return super()._said(task, replace(known, plugin=plugin), storable(info), plugin)
+
+    def _ended(self, task: TaskContext, known: WebState, info: PhaseInfo) -> WebState:
+        known = replace(known, stage=_final_stage(known.stage, info))
+        if not info.cleanup_on_failure:
+            self._forget(key_of_task(task.metadata))
+            self.pools.release(key_of_task(task.metadata))
+            return known
+        return known if known.ending else replace(known, ending=self._unix_now())
 
     def _forget(self, key: Key) -> None:
         for service in self._services.values():

@@ -7,7 +7,7 @@ create: ``sent`` says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,7 +15,7 @@ import aiohttp
 
 from backoff_ctrl.k8s.kube.operators.phases import ErrorKind
 from backoff_ctrl.k8s.tasks.plugins.phases import PLUGIN_FAILED, PhaseInfo, failed, flaw_of, system_failure
-from backoff_ctrl.k8s.tasks.plugins.protocol import TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import RemoteError, SecretError
 
 from .pacing import OVERLOADED
@@ -34,16 +34,6 @@ _BY_STATUS: Final[Mapping[int, tuple[str, ErrorKind, bool]]] = {
     409: ("Conflict", ErrorKind.USER, False),
 }
 """The code of an answer, who has to fix it, and whether another attempt may help. Any other 4xx is ``BadRequest``."""
-
-
-class PluginBugError(Exception):
-    """A plugin raised an exception outside its protocol."""
-
-    def __init__(
-        self, plugin: str, method: str, error: BaseException, hide: Callable[[str], str] = lambda said: said
-    ) -> None:
-        """``hide`` removes secrets from a text."""
-        super().__init__(f"plugin {plugin} failed in {method}: {type(error).__name__}: {hide(str(error))}")
 
 
 class HostRefusedError(Exception):

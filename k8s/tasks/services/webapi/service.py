@@ -21,7 +21,7 @@ import aiohttp
 from backoff_ctrl.k8s.gate.runtime.places import Path, Places, leaves_as_much
 from backoff_ctrl.k8s.tasks.plugins.core import Key
 from backoff_ctrl.k8s.tasks.plugins.phases import PhaseInfo
-from backoff_ctrl.k8s.tasks.plugins.protocol import TaskContext, TaskSpecError
+from backoff_ctrl.k8s.tasks.plugins.protocol import PluginBugError, PluginError, TaskContext, TaskSpecError
 from backoff_ctrl.k8s.tasks.plugins.web_entry import WebPluginEntry
 from backoff_ctrl.k8s.tasks.plugins.web_protocol import (
     META_MAX,
@@ -41,7 +41,7 @@ from backoff_ctrl.k8s.tasks.plugins.web_protocol import (
 
 from .hosts import Resolver, is_allowed
 from .origins import Origin, Origins
-from .outcomes import HostRefusedError, PluginBugError, flaw_of_answer, is_network_fault
+from .outcomes import HostRefusedError, flaw_of_answer, is_network_fault
 from .pools import PoolLimits
 from .refreshing import Job
 from .secrets import hidden
@@ -54,7 +54,7 @@ T = TypeVar("T")
 _REDIRECTS: Final = range(300, 400)
 
 
-class LoadError(Exception):
+class LoadError(PluginError):
     """A plugin can't be loaded; the message names it, and says why."""
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field, StrictBool
 
-from backoff_ctrl.k8s.tasks.plugins.reported import JSON, Reported, StateError, StoredState, damaged
+from backoff_ctrl.k8s.tasks.plugins.reported import Reported, StateError, damaged
 
 __all__ = ["NEXT", "Stage", "StateError", "WebState", "read_state"]
 
@@ -84,17 +84,10 @@ class WebState(Reported):
         begun = self.stage in (Stage.ALLOCATION_TOKEN_ACQUIRED, Stage.CREATE_REQUESTED, Stage.RESOURCES_CREATED)
         return bool(self.pool) and (self.cleanup if self.over else begun)
 
-    def json(self) -> JSON:
-        """Return it in its stored form."""
-        return _STATES.json(self)
-
-
-_STATES: Final = StoredState(WebState)
-
 
 def read_state(stored: object) -> WebState:
     """Read a stored state; None is that of a new attempt. Raises ``StateError``."""
-    state = _STATES.read(stored)
+    state = WebState.of(stored)
     if state.stage is Stage.RESOURCES_CREATED and state.meta is None:
         assert isinstance(stored, dict)
         raise damaged("meta", stored)
