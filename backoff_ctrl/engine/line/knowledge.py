@@ -300,7 +300,7 @@ class Knowledge:
     def disprove(self, ticket: Ticket) -> None:
         """Learn from an admitted probe: the ``used`` we believed left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
-            over = -(ceiling.room + ceiling.reserved + ceiling.maybe)
+            over = ceiling.over
             if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
