@@ -121,7 +121,11 @@ class GangAdmission:
 
     def _is_known(self, gang: Gang, uid: str) -> bool:
         """Say whether a member was reported before, or its end was."""
-        return uid in gang.uids or (gang.keeps and (self._is_member(uid) or self.knowledge.living.has_ended(uid)))
+        return self._has_appeared(gang, uid) or (gang.keeps and self.knowledge.living.has_ended(uid))
+
+    def _has_appeared(self, gang: Gang, uid: str) -> bool:
+        """Say whether a member was reported before: of one that was drawn, its watch may be quicker than its answer."""
+        return uid in gang.uids or (gang.keeps and self._is_member(uid))
 
     def _is_member(self, uid: str) -> bool:
         """Say whether it is a member of a gang that lasts: what a gang left that is over may join another one."""
@@ -172,7 +176,7 @@ class GangAdmission:
     def follow_members(self, now: float, *, told: bool) -> None:
         """Note that every end of a member is reported from now on (``told``), or that some may be missed.
 
-        Report those that were missed before. A namespace counts as unfollowed until this is called.
+        Report those that were missed before. In a namespace for which this was never called, every end is reported.
         """
         now = self._admission.shared.clock(now)
         self.members.follow(now, told=told)
@@ -376,12 +380,15 @@ class GangAdmission:
     # -- the end of a draw, and of a gang ---------
 
     def draw_ended(self, ticket: Ticket, now: float, *, stored: bool, uid: str = "") -> None:
-        """Note how a draw ended: what was not stored may be drawn again. ``uid``: by which its end will be reported."""
+        """Note how a draw ended: what was not stored may be drawn again, and what was counted as it appeared.
+
+        ``uid``: by which its end will be reported.
+        """
         draw = ticket.request
         assert isinstance(draw, Draw)
         gang = draw.gang
         gang.in_flight -= 1
-        if not stored:
+        if not stored or self._has_appeared(gang, uid):
             gang.put_back(draw.part)
         if draw.state != "waiting":
             gang.since = gang.moved = now

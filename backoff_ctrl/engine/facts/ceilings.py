@@ -148,6 +148,11 @@ class Ceiling:
         """How much of what is reserved is surely gone."""
         return max(0, -(self.left + self.maybe + min(self.risen, self.kept)))
 
+    @property
+    def over(self) -> int:
+        """How much more than the limit is used and pending. What is held back besides proves nothing of ``used``."""
+        return self.used + self.pending - self.maybe - self.limited
+
     # -- the one writer ---------
 
     def freshen(self, amount: int) -> None:

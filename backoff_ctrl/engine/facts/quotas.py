@@ -380,8 +380,13 @@ class Quota:
 
     def _fall_of(self, amounts: Amounts) -> Fall | None:
         """Return the fall that an end explains: the newest of exactly this much, else the newest that it is part of."""
-        shown = [fall for fall in reversed(self.falls) if fall.shows(amounts)]
-        return next((fall for fall in shown if fall.amounts == amounts), shown[0] if shown else None)
+        part = None
+        for fall in reversed(self.falls):
+            if fall.amounts == amounts:
+                return fall
+            if part is None and fall.shows(amounts):
+                part = fall
+        return part
 
     def expect(self, gang: Claims, back: Amounts, now: float) -> None:
         """Expect falls of what a gang has reserved that was taken over: its members live, or have just ended."""

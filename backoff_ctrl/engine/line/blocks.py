@@ -164,7 +164,7 @@ class Probing:
         for ceiling, amount in shape.meets:
             if amount <= (ceiling.room if own is None else own.get(ceiling, 0)):
                 continue
-            if own is None and amount <= ceiling.room + ceiling.reserved:
+            if own is None and amount <= ceiling.room + ceiling.reserved + ceiling.doubted:
                 return None  # the server would store it, in the room of a gang
             block = self.blocks.get(ceiling)
             if block is None or block.rests(now, self._policy.cap):
@@ -226,7 +226,7 @@ class Probing:
                 continue
             block.passed(now)
             if ticket.sent > ceiling.answered:  # there was room for this create, if perhaps not for others in flight
-                ceiling.disprove(max(0, ceiling.charged + meets[ceiling] - ceiling.limited))
+                ceiling.disprove(max(0, ceiling.used + meets[ceiling] - ceiling.limited))
 
     def _probed_by(self, ticket: Ticket) -> list[tuple[Ceiling, Block]]:
         return [(ceiling, block) for ceiling, block in self.blocks.items() if block.probe is ticket]

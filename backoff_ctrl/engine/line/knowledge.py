@@ -300,7 +300,7 @@ class Knowledge:
     def disprove(self, ticket: Ticket) -> None:
         """Learn from an admitted probe: the ``used`` we believed left no room for it, so less is used."""
         for ceiling, _ in ticket.shape.meets:
-            over = -(ceiling.room + ceiling.reserved + ceiling.maybe)
+            over = ceiling.over
             if over > 0 and ticket.sent > ceiling.answered:
                 over -= sum(amount for other in self.outstanding for c, amount in other.shape.meets if c is ceiling)
                 if over > 0:
@@ -345,13 +345,13 @@ class Knowledge:
         self.restructure()
 
     def end_holds(self, now: float, policy: Policy) -> bool:
-        """While the watch is healthy, end the holds answered ``answered_hold`` ago; say whether any ended.
+        """Where a quota is watched, end the holds answered ``answered_hold`` ago; say whether any ended.
 
-        Without a watch they last until a newer fact, but at most for ``ticket_max``: then they count as used.
+        At others they last until a newer fact, but at most for ``ticket_max``: then they count as used.
         """
         ended = False
         for quota in self.quotas.values():
-            if self.observing:
+            if self.observing and quota.observed:
                 ended = quota.end_old(now, policy.answered_hold) or ended
             else:
                 quota.fold_old(now, policy.ticket_max)
@@ -368,7 +368,8 @@ class Knowledge:
         for quota in self.quotas.values():
             if quota.pending:
                 oldest = quota.pending[0].at
-                ends = quota.oldest_ends(policy.answered_hold) if self.observing else oldest + policy.ticket_max
+                watched = self.observing and quota.observed
+                ends = quota.oldest_ends(policy.answered_hold) if watched else oldest + policy.ticket_max
                 at = min(at, max(ends, oldest + delay))
         return at
 

@@ -36,8 +36,11 @@ class QuotaReads:
         return self.block is None or self.block.state != "shut" or now >= self.block.due
 
     def ended(self, now: float, *, readable: bool | None) -> bool:
-        """Note the end of the read that is out; None: it failed. Say whether one was."""
-        if self.block is None or self.block.state != "probing":
+        """Note the end of the read that is out; None: it failed. Say whether one was.
+
+        A second one is that of a read which was given up before.
+        """
+        if self.block is None or self.block.state != "probing" or self.weighing:
             return False
         if readable is not None:
             self.unreadable = not readable

@@ -266,3 +266,17 @@ def test_a_create_of_ours_that_is_held_is_not_counted_on_top() -> None:
     line.refused(slow, 9, 9)
 
     assert (line.ceiling()["used"], line.ceiling()["held"]) == (9 * ONE, 2 * ONE)
+
+
+def test_where_others_are_watched_a_quota_that_was_only_learned_keeps_what_was_answered() -> None:
+    """No watch has shown it yet, and no event will have its charge: it is held, and then counts as used."""
+    line = Timeline()
+    line.watching()
+    large = line.ticket_of(line.submit(9))
+    line.later(0.1)
+    line.refused(large, 2, 10)
+    line.withdraw(large.request)
+    line.submit(1)
+    line.created(line.ticket_of(line.submit(4)))
+    line.later(2)
+    assert charged(line) == (2 + 1 + 4) * ONE

@@ -220,3 +220,15 @@ def test_ended_creates_stay_known_whatever_is_forgotten() -> None:
     living.follow([], followed=True)
 
     assert (over.known, alive.known) == (True, False)
+
+
+def test_a_probe_disproves_what_a_quota_has_told_and_no_count_of_lives() -> None:
+    """Three were stored: of a limit of 4 no more than 1 was used before. What else we took to live changes nothing."""
+    line = full()
+    line.count_again(3)
+    line.watch_lost(NS)
+    for _ in range(3):
+        line.created(line.next_ticket())
+        line.submit(1)
+    (ceiling,) = line.controller.of(NS).knowledge.ceilings()
+    assert ceiling.used == (4 - 3) * ONE

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from backoff_ctrl.engine import ObservedQuota, Policy
 from backoff_ctrl.engine.facts.ceilings import Ceiling, send
@@ -11,6 +14,7 @@ from backoff_ctrl.engine.facts.quotas import Context, Quota, Settling
 
 if TYPE_CHECKING:
     from backoff_ctrl.engine.facts.ceilings import Charges
+    from backoff_ctrl.engine.facts.entries import Claims
 
 LAG: Final = Policy().ends_lag
 SOON: Final = 0.001
@@ -50,6 +54,13 @@ class Desk:
                 ceiling.count_member(-amount)
         self.quota.has_ended(self.charges(cpu), self.now, member=member)
 
+    def returns(self, cpu: int, gang: Claims) -> None:
+        """Report the end of a member whose gang reserves all its room again."""
+        for ceiling, amount in self.charges(cpu):
+            ceiling.count_member(-amount)
+            ceiling.set_apart(amount, keeps=True)
+        self.quota.has_ended(self.charges(cpu), self.now, member=True, gang=gang, back=dict(self.charges(cpu)))
+
     def later(self, seconds: float = 2 * SOON) -> None:
         """Let time pass."""
         self.now += seconds
@@ -60,6 +71,42 @@ class Desk:
     def room(self) -> tuple[int, int]:
         """The room that may be given."""
         return self.quota.ceilings["cpu"].room, self.quota.ceilings["pods"].room
+
+
+class Returning:
+    """A gang, and how much its quotas still charge to members that have ended."""
+
+    def __init__(self) -> None:
+        self.amounts: Counter[Ceiling] = Counter()
+
+    def expect(self, ceiling: Ceiling, amount: int) -> None:
+        """Note so much more, or less."""
+        self.amounts[ceiling] += amount
+
+
+def twice(desk: Desk, *gangs: Returning) -> list[tuple[int, ...]]:
+    """Return for each ceiling what is counted twice, and how much of it is each gang's."""
+    return [(c.maybe, *(gang.amounts[c] for gang in gangs)) for c in desk.quota.ceilings.values()]
+
+
+@pytest.mark.parametrize("ends", ["it falls", "too late", "missed", "over"])
+def test_what_is_reserved_again_is_counted_twice_until_its_fall(ends: str) -> None:
+    """Or until none is expected any more. Of a gang that another one absorbs it is that one's."""
+    desk, gang, other = Desk(6, 3, members=(2, 1)), Returning(), Returning()
+    desk.returns(2, gang)
+    assert twice(desk, gang, other) == [(2, 2, 0), (1, 1, 0)]
+    desk.quota.move(gang, other)
+    assert twice(desk, gang, other) == [(2, 0, 2), (1, 0, 1)]
+    if ends == "it falls":
+        desk.changes(-2, -1)
+    elif ends == "too late":
+        desk.later(LEFT_FOR)
+    elif ends == "missed":
+        desk.quota.forget_left(all_of_them=True)
+    else:
+        desk.quota.let_go(other)
+    assert twice(desk, gang, other) == [(0, 0, 0), (0, 0, 0)]
+    assert [c.fresh for c in desk.quota.ceilings.values()] == [0, 0], "it was reserved: none else gets it"
 
 
 def test_a_fall_after_its_end_is_room_as_soon_as_it_has_settled() -> None:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.adding_up import add_up
 from tests.kit.examples import examples
-from tests.kit.keeping_day import play, play_seed
+from tests.kit.keeping_day import USUAL, Day, play, play_seed
+from tests.kit.timeline import NS
 
 pytestmark = pytest.mark.no_cover
 
@@ -43,3 +45,22 @@ def test_many_random_days_keep_every_room(block: int) -> None:
 def test_days_that_failed_once(seed: int) -> None:
     """Each by a bug that is mended."""
     play_seed(seed)
+
+
+class AddedUp(Day):
+    """A day on which all sums are added up afresh at each step."""
+
+    def check(self) -> None:
+        """Add up what the engine counts, too."""
+        super().check()
+        add_up(self.line.controller, NS)
+
+
+@pytest.mark.parametrize("block", range(2))
+def test_on_random_days_each_sum_is_that_of_its_entries(block: int) -> None:
+    """No term is left over, or taken twice."""
+    for seed in range(block * 60, block * 60 + examples(60)):
+        day = AddedUp(random.Random(seed), USUAL)
+        for _ in range(30 + seed % 90):
+            day.step()
+        day.night()

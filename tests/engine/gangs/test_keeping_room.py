@@ -593,3 +593,22 @@ def test_a_gang_that_was_taken_over_sees_its_members_fall_one_by_one() -> None:
     assert not any(seen.lacks.values())
     assert shares(line) == (0, 3, 0)
     assert gang.left == 3
+
+
+@pytest.mark.parametrize("told", list(permutations(["appeared", "answered", "ended"])), ids="-".join)
+def test_a_drawn_member_counts_once_in_whatever_order_it_is_told(told: tuple[str, ...]) -> None:
+    """Its watch may be quicker than its answer."""
+    line = keeping(0, 3)
+    gang = line.keep(2)
+    draw = line.draw(gang)
+    line.observe(1, 3)
+    for event in told:
+        if event == "answered":
+            line.settle(line.ticket_of(draw), Created(stored="u1"))
+        elif event == "appeared":
+            line.appear(gang, "u1")
+        else:
+            line.end("u1")
+    line.observe(0, 3)
+    line.later(LEFT_FOR)
+    assert (gang.alive, gang.undrawn, shares(line)) == ([0], [2], (0, 2, 1))

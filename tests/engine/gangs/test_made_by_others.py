@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backoff_ctrl.engine import Demand, Gang, Policy, Selector
+from backoff_ctrl.engine import Created, Demand, Gang, Policy, Selector
 from backoff_ctrl.engine.facts.entries import BESIDE_GANGS
 from tests.engine.gangs.test_draws import shares
 from tests.kit.timeline import NS, Timeline, amounts_of, settled, state_of
@@ -179,3 +179,15 @@ def test_a_member_is_of_none_but_the_parts_that_it_may_be_of() -> None:
     assert gang.undrawn == [3, 0]
     assert not line.controller.gangs_of(gang.namespace).appeared(gang, "another", Demand(amounts_of(3)), line.now, [1])
     assert gang.undrawn == [3, 0]
+
+
+def test_a_drawn_member_that_appears_before_its_answer_counts_once() -> None:
+    """The other one may still be drawn."""
+    line, gang = settled(0, 4).with_gang((2, 1))
+    draw = line.draw(gang)
+    assert appears(line, gang, "u1", 1)
+    line.settle(line.ticket_of(draw), Created(stored="u1"))
+    assert (gang.drawn, gang.left, gang.end) == (1, 1, None)
+    line.observe(1, 4)
+    line.later(2)
+    assert shares(line) == (0, 1, 2)

@@ -257,6 +257,21 @@ def test_the_end_of_a_read_that_is_told_twice_counts_once() -> None:
     assert not refusals(effect for _, effect in line.log)
 
 
+@pytest.mark.parametrize("late", [True, False, None])
+def test_the_late_end_of_a_read_that_was_given_up_says_nothing_of_the_next(late: bool | None) -> None:
+    """The next one has been read, and what it found settles: the gang is weighed by that."""
+    line = Timeline(Policy(ticket_max=5))
+    request = line.reserve((4, 1))
+    while len(looks(line)) < 2:
+        line.until(line.controller.next_deadline() or 0)
+    read(line, 8, 8)
+    line.later(4)
+    read(line, 4, 8)
+    line.looked(late)
+    line.later(0.1)
+    assert line.granted() == [request]
+
+
 def test_a_standing_gang_goes_one_by_one_where_quotas_cannot_be_read() -> None:
     """Nothing tells what it lacks."""
     line = Timeline(Policy(gang_blind="one_by_one"))

@@ -6,7 +6,7 @@ import pytest
 
 from backoff_ctrl.engine.facts.entries import LOST_FOR
 from tests.engine.gangs.test_keeping_room import LAG, full, keeping
-from tests.kit.timeline import NS, state_of
+from tests.kit.timeline import NS, ONE, state_of
 
 
 def test_while_ends_may_be_missed_room_is_held_back() -> None:
@@ -33,6 +33,34 @@ def test_room_is_not_held_back_for_ever() -> None:
     assert state_of(waiting) == "waiting"
     line.later(1)
     assert state_of(waiting) == "sent"
+
+
+def test_no_probe_takes_room_that_is_held_back() -> None:
+    """The server would store it in the room of a member. It waits as it would with the quota watched."""
+    line, _ = full(strangers=3)
+    line.told(False)
+    line.observe(4, 5)
+    line.watch_lost(NS)
+    waiting = line.submit(1)
+    line.later(LOST_FOR - 1)
+    assert state_of(waiting) == "waiting"
+    line.later(1)
+    assert state_of(waiting) == "sent"
+    assert not line.ticket_of(waiting).probe
+
+
+def test_a_probe_says_nothing_of_the_room_that_is_held_back() -> None:
+    """A larger one was stored: as much less is used as it lacked, and not what is doubted besides."""
+    line, _ = full(strangers=3)
+    line.told(False)
+    line.observe(4, 5)
+    line.watch_lost(NS)
+    larger = line.submit(2)
+    line.later(10)
+    probe = line.ticket_of(larger)
+    assert probe.probe
+    line.created(probe)
+    assert line.cpu().used == 3 * ONE
 
 
 @pytest.mark.parametrize("missed", ["changes of the quota", "ends of members"])
