@@ -329,6 +329,16 @@ def send(charges: Charges) -> None:
         ceiling.room -= amount
 
 
+def use(charges: Charges) -> None:
+    """Count a pending create as used at once; see ``Ceiling.fold``."""
+    for ceiling, amount in charges:
+        ceiling.pending -= amount
+        ceiling.used += amount
+        ceiling.seen += amount
+        if ceiling.living:
+            ceiling.live(0)
+
+
 def unsend(charges: Charges) -> None:
     """Count a create as pending no longer: it was not stored, or ``used`` contains it by now."""
     for ceiling, amount in charges:

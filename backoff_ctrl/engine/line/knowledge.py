@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from backoff_ctrl.engine.backoff import FOREVER
-from backoff_ctrl.engine.facts.ceilings import NO_FACT, Ceiling, send
+from backoff_ctrl.engine.facts.ceilings import NO_FACT, Ceiling, send, use
 from backoff_ctrl.engine.facts.demand import Demand
 from backoff_ctrl.engine.facts.entries import BESIDE_GANGS, Pending
 from backoff_ctrl.engine.facts.living import Living
@@ -183,6 +183,9 @@ class Knowledge:
         shape = ticket.shape
         life = self.living.begin(stored, now) if self.observing else None
         for quota, charges in shape.quotas:
+            if not (quota.observed or quota.pending or self.outstanding or life):
+                use(charges)  # as ``_fold`` does; nearly every create of a learned quota comes here
+                continue
             pending = Pending(now, charges, ticket.facts, life, BESIDE_GANGS if self.gangs else 1)
             ended = quota.answered(pending) or ended
             if not quota.observed:

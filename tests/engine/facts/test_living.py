@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backoff_ctrl.engine import Created, Demand, ObservedQuota
-from backoff_ctrl.engine.facts.ceilings import Ceiling
+from backoff_ctrl.engine.facts.ceilings import Ceiling, send, use
 from backoff_ctrl.engine.facts.entries import MISSED_FOR
 from backoff_ctrl.engine.facts.living import ENDED_MAX, LIVES_MAX, Life, Living
 from backoff_ctrl.engine.facts.quotas import Context, Quota, Settling
@@ -232,3 +232,13 @@ def test_a_probe_disproves_what_a_quota_has_told_and_no_count_of_lives() -> None
         line.submit(1)
     (ceiling,) = line.controller.of(NS).knowledge.ceilings()
     assert ceiling.used == (4 - 3) * ONE
+
+
+def test_a_create_that_counts_as_used_at_once_is_hidden_by_what_lives() -> None:
+    """``used`` is no less than what lives: what is added below that takes no room."""
+    ceiling = Ceiling("q", "cpu", 10, 1)
+    ceiling.live(5)
+    send(((ceiling, 2),))
+    assert ceiling.room == 3
+    use(((ceiling, 2),))
+    assert (ceiling.used, ceiling.pending, ceiling.room) == (3, 0, 5)
