@@ -309,10 +309,12 @@ class Quota:
 
         Return what was reserved before, which is not fresh, since all other room was free then; and the unexplained.
         """
-        rest = dict(fell)
+        open_, rest = dict(fell), dict(fell)
         counted: Amounts = {}
-        for left in self._explaining(rest):
-            amounts = {c: min(amount, rest[c]) for c, amount in left.amounts.items() if rest.get(c)}
+        for left in self._explaining(open_):
+            amounts = {c: min(amount, open_[c]) for c, amount in left.amounts.items() if open_.get(c)}
+            for ceiling, amount in amounts.items():
+                open_[ceiling] -= amount
             for older in self.left[: self.left.index(left)]:
                 older.passed = True
             once = left.take(amounts)

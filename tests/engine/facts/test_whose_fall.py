@@ -342,3 +342,14 @@ def test_a_member_that_counts_as_used_without_a_watch_is_counted_once() -> None:
     desk.quota.fold(desk.now)
     assert desk.quota.ceilings["cpu"].maybe == 0
     assert desk.room == (98, 99)
+
+
+def test_one_fall_is_not_that_of_two_that_have_left_long_ago() -> None:
+    """The fall of the second is still to come."""
+    desk = Desk(9, 5, members=(1, 1))
+    desk.ends(1)
+    desk.ends(1)
+    desk.later(LAG + SOON)
+    desk.changes(-2, -1)
+    assert len(desk.quota.left) == 1
+    assert desk.quota.ceilings["cpu"].fallen == 2
