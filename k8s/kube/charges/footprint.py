@@ -51,7 +51,8 @@ def checked(manifest: object) -> Mapping[str, Any]:
 
 
 SHAPES_MAX: Final = 1024
-_DEMANDS: dict[bytes, Demand] = {}
+REMEMBERED: dict[bytes, Demand] = {}
+"""What pods of each shape are charged; to clear it at any time only means to read them again."""
 
 
 def charge(manifest: Mapping[str, Any], resource: str, at: str = "spec") -> Demand:
@@ -63,12 +64,12 @@ def charge(manifest: Mapping[str, Any], resource: str, at: str = "spec") -> Dema
     shape = shape_of(manifest) if resource == "pods" else None
     if shape is None:
         return _charge(manifest, resource, at)
-    known = _DEMANDS.get(shape)
+    known = REMEMBERED.get(shape)
     if known is None:
         known = _charge(manifest, resource, at)
-        if len(_DEMANDS) >= SHAPES_MAX:
-            _DEMANDS.clear()
-        _DEMANDS[shape] = known
+        if len(REMEMBERED) >= SHAPES_MAX:
+            REMEMBERED.clear()
+        REMEMBERED[shape] = known
     return known
 
 

@@ -13,6 +13,7 @@ from kubernetes.client import ApiException
 from urllib3.exceptions import ProtocolError
 
 from backoff_ctrl.k8s.gate.runtime.host import RUNTIME
+from backoff_ctrl.k8s.kube.charges.footprint import REMEMBERED
 from tests.gating.failing_open.faults import CallSite, InjectedError, Tracer
 from tests.gating.failing_open.in_memory import Server, async_req, in_asyncio, options, threads
 from tests.kit.official import aio
@@ -87,6 +88,7 @@ def run(way: str, server: Server, tracer: Tracer) -> End | None:
     ends: list[End] = []
 
     RUNTIME.close()  # its thread is traced from its beginning
+    REMEMBERED.clear()  # each create reads its pod, whether or not an equal one was read before
 
     def work() -> None:
         gate, create, close = WAYS[way](server)
