@@ -58,7 +58,7 @@ async def measure(jobs: int, seconds: float) -> None:
 
 
 def main() -> None:
-    """Measure."""
+    """Read the jobs of one service at its pace for a while, and print how old what is known of them gets."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=480)

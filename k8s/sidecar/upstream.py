@@ -96,7 +96,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._reader.expect(method)
 
     def hold(self) -> None:
-        """Pause reading."""
+        """Read no more from the API server until ``go_on``: its client is slower."""
         if self.alive and not self._held:
             self._held = True
             self.transport.pause_reading()  # type: ignore[union-attr]  # it is alive

@@ -233,13 +233,6 @@ class Ceiling:
         """Let a first observed state be no rise: it may contain creates that were counted before."""
         self.seen = used
 
-    def fold(self, amount: int) -> None:
-        """Count a pending create as used, since no watch will show its charge: a later state that has it is no rise."""
-        self.pending -= amount
-        self.used += amount
-        self.seen += amount
-        self._sum_up()
-
     def disprove(self, over: int) -> None:
         """Lower ``used``: the server admitted a create that did not fit by our amounts."""
         self.used -= over
@@ -330,7 +323,7 @@ def send(charges: Charges) -> None:
 
 
 def use(charges: Charges) -> None:
-    """Count a pending create as used at once; see ``Ceiling.fold``."""
+    """Count a pending create as used, since no watch will show its charge: a later state that has it is no rise."""
     for ceiling, amount in charges:
         ceiling.pending -= amount
         ceiling.used += amount

@@ -32,7 +32,7 @@ it ended before its charge is shown, it would cost the gang its room."""
 LEFT_FOR: Final = 30.0
 """Seconds from an end to its fall: a quota controller that is held to few requests a second may be that late."""
 LOST_FOR: Final = 60.0
-"""Seconds for which a fall is doubted at the most because the pods' watch is lost: others must not wait for ever."""
+"""Seconds after the loss of the pods' watch until falls are doubted as long as usual: others must not wait for ever."""
 LINGERS_FOR: Final = 0.2
 """Seconds after an end: a controller that may write 20 times a second has recounted by then."""
 APPEARS_IN: Final = 0.5
@@ -126,6 +126,10 @@ class Left:
                 _take(self.back, ceiling, amount)
                 ceiling.count_twice(-amount)
                 gang.expect(ceiling, -amount)
+
+    def give_up_all(self) -> None:
+        """Note that none of it is reserved any more."""
+        self.give_up(dict(self.back))
 
 
 @dataclass(slots=True, eq=False)

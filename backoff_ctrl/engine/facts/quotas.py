@@ -18,7 +18,7 @@ from typing import Final
 
 from backoff_ctrl.engine.backoff import FOREVER
 
-from .ceilings import NO_FACT, Ceiling, Charges, send, unsend
+from .ceilings import NO_FACT, Ceiling, Charges, send, unsend, use
 from .demand import Selector
 from .entries import (
     APPEARS_IN,
@@ -66,19 +66,28 @@ class Context:
     """What all quotas of a namespace have in common. ``facts`` counts the states of quotas that were seen.
 
     ``gangs``: there were gangs, so that it matters whose a fall is. ``lag``: how much later than a fall its end is
-    reported at the most, in seconds. ``told_at``: since when every end is reported; None: some may be missed.
+    reported at the most, in seconds. ``told_at``: since when every end is reported; None: some may be missed, since
+    ``lost_at``.
     """
 
     settling: Settling
     lag: float
     gangs: bool = False
     told_at: float | None = NO_FACT
+    lost_at: float = NO_FACT
     facts: int = 0
 
     def told_by(self, seen: float) -> float:
         """Return by when the pods' watch has reported the end or the begin behind a change that was ``seen`` then."""
-        last = seen + LOST_FOR
-        return last if self.told_at is None else min(last, max(seen, self.told_at) + self.lag)
+        if self.told_at is None:
+            return max(seen + self.lag, self.lost_at + LOST_FOR)
+        return max(seen, self.told_at) + self.lag
+
+    def follow(self, now: float, *, told: bool) -> None:
+        """Note whether every end is reported from now on."""
+        if not told and self.told_at is not None:
+            self.lost_at = now
+        self.told_at = now if told else None
 
 
 class Quota:
@@ -282,8 +291,7 @@ class Quota:
 
     def _fold_oldest(self) -> None:
         pending = self.pending.popleft()
-        for ceiling, amount in pending.charges:
-            ceiling.fold(amount)
+        use(pending.charges)
         self._end(pending)
 
     def _young(self, ceiling: Ceiling, now: float, lag: float) -> Iterator[tuple[float, int]]:
@@ -422,19 +430,17 @@ class Quota:
         """Note that a gang is over: what falls is anybody's."""
         for left in self.left:
             if left.gang is gang:
-                left.give_up(dict(left.back))
+                left.give_up_all()
                 left.gang = None
 
-    def forget_left(self, *, all_of_them: bool) -> None:
-        """Expect no falls of anybody's room any more, since they may have been missed; or none at all."""
-        for left in self.left:
-            if all_of_them:
-                left.give_up(dict(left.back))
-        self.left = [] if all_of_them else [left for left in self.left if left.back]
+    def forget_others(self) -> None:
+        """Expect falls of gangs' room alone: those of all other room may have been missed."""
+        self.left = [left for left in self.left if left.back]
 
     def shown_again(self, now: float) -> None:
         """Note that changes were missed: any member may have ended, so as much room as they are charged is doubted."""
-        self.forget_left(all_of_them=True)
+        while self.left:
+            self.left.pop().give_up_all()
         while self.rises:
             self._drop_rise()
         while self.falls:
@@ -474,8 +480,7 @@ class Quota:
             self._drop_rise()
             any_due = True
         while self.left and self.left[0].at + LEFT_FOR <= now:
-            left = self.left.pop(0)
-            left.give_up(dict(left.back))
+            self.left.pop(0).give_up_all()
             any_due = True
         while self.falls and self.context.told_by(self.falls[0].at) <= now:
             self._drop_fall()

@@ -113,10 +113,10 @@ class Members:
 
     def follow(self, now: float, *, told: bool) -> None:
         """Note whether all ends of members are reported from now on; those missed have been reported."""
-        self._context.told_at = now if told else None
+        self._context.follow(now, told=told)
         if told:
             for quota in self._quotas.values():
-                quota.forget_left(all_of_them=False)
+                quota.forget_others()
 
     def shown_again(self, now: float) -> None:
         """Note that the quotas are shown after changes of them were missed."""

@@ -102,7 +102,7 @@ def test_what_is_reserved_again_is_counted_twice_until_its_fall(ends: str) -> No
     elif ends == "too late":
         desk.later(LEFT_FOR)
     elif ends == "missed":
-        desk.quota.forget_left(all_of_them=True)
+        desk.quota.shown_again(desk.now)
     else:
         desk.quota.let_go(other)
     assert twice(desk, gang, other) == [(0, 0, 0), (0, 0, 0)]

@@ -63,6 +63,19 @@ def test_a_probe_says_nothing_of_the_room_that_is_held_back() -> None:
     assert line.cpu().used == 3 * ONE
 
 
+def test_while_the_watch_stays_lost_a_fall_is_doubted_no_longer_than_usual() -> None:
+    """The minute counts from the loss, not anew from each fall of strangers that come and go."""
+    line, _ = full(strangers=3)
+    line.told(False)
+    line.later(LOST_FOR)
+    line.told(False)
+    line.observe(4, 5)
+    waiting = line.submit(1)
+    assert state_of(waiting) == "waiting"
+    line.later(LAG)
+    assert state_of(waiting) == "sent"
+
+
 @pytest.mark.parametrize("missed", ["changes of the quota", "ends of members"])
 def test_a_fall_that_was_missed_is_not_expected_any_more(missed: str) -> None:
     """Something else was charged meanwhile: the quota shows no fall. The next is a member's whose end comes later."""
