@@ -64,8 +64,8 @@ class TaskReviews:
             return refused(request, why.code, why.reason, why.message), namespace_of(request), why.outcome
         except Exception as error:  # noqa: BLE001 - a bug of ours lends no user the operator's rights
             note_bug(error, "a Task could not be judged")
-            told = "backoff-ctrl could not judge this Task: the log of its webhooks says why"
-            return refused(request, 500, "InternalError", told), namespace_of(request), "failed"
+            message = "backoff-ctrl could not judge this Task: the log of its webhooks says why"
+            return refused(request, 500, "InternalError", message), namespace_of(request), "failed"
         return allowed(request), namespace_of(request), ALLOWED
 
     def _judge(self, request: JSON) -> None:
@@ -91,8 +91,8 @@ class TaskReviews:
         rights = [Right(verb, PLURAL, group=GROUP, name=name) for verb in verbs]
         subject, namespace = Subject.of(mapping(request.get("userInfo"))), namespace_of(request)
         if not any(self._may(subject, namespace, right) for right in rights):
-            told = f"{subject.name} may not {verbs[0]} {PLURAL}.{GROUP} in namespace {namespace}"
-            raise _Refusal("forbidden", 403, "Forbidden", told)
+            message = f"{subject.name} may not {verbs[0]} {PLURAL}.{GROUP} in namespace {namespace}"
+            raise _Refusal("forbidden", 403, "Forbidden", message)
 
     def _judge_change(self, request: JSON, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
         spec = mapping(new.get("spec"))
@@ -117,10 +117,10 @@ class TaskReviews:
         """Raise ``_Refusal`` for a signal in another's name. A server that writes status signals for its callers."""
         by, subject = text(mapping(spec.get("signalled")).get("by")), Subject.of(mapping(request.get("userInfo")))
         if by not in ("", subject.name) and not self._may(subject, namespace_of(request), FOR_OTHERS):
-            told = (
+            message = (
                 f"spec.signalled.by: you are {subject.name}, and can't signal as {by[:253]}: leave spec.signalled out"
             )
-            raise _Refusal("forbidden", 403, "Forbidden", told)
+            raise _Refusal("forbidden", 403, "Forbidden", message)
 
     def _readable(self, request: JSON, body: Mapping[str, Any]) -> tuple[Entry, Mapping[str, Any]]:
         """Return the plugin and the spec of a new Task. Raises ``_Refusal`` for one that could never run."""
@@ -137,8 +137,8 @@ class TaskReviews:
         try:
             return self._resolve(type_)
         except PluginError as error:
-            told = f"spec.type: {error}; without its plugin this task can only be deleted"
-            raise _Refusal("invalid", 422, "Invalid", told) from None
+            message = f"spec.type: {error}; without its plugin this task can only be deleted"
+            raise _Refusal("invalid", 422, "Invalid", message) from None
 
     def _insist(self, request: JSON, rights: Iterable[Right]) -> None:
         """Raise ``_Refusal`` if the user lacks one of these rights in the Task's namespace."""
@@ -146,8 +146,10 @@ class TaskReviews:
         for right in rights:
             if self._may(subject, namespace, right):
                 continue
-            told = f"{subject.name} may not {right} in namespace {namespace}, and a Task may do no more than its author"
-            raise _Refusal("forbidden", 403, "Forbidden", told)
+            message = (
+                f"{subject.name} may not {right} in namespace {namespace}, and a Task may do no more than its author"
+            )
+            raise _Refusal("forbidden", 403, "Forbidden", message)
 
     def _may(self, subject: Subject, namespace: str, right: Right) -> bool:
         try:
@@ -158,10 +160,10 @@ class TaskReviews:
 
 def _check_signal(old: Mapping[str, Any], value: Any) -> None:
     """Raise ``_Refusal`` for a signal that its Task does not take, as the other ways to signal it do."""
-    told = flaw_of_signal(value)
+    message = flaw_of_signal(value)
     try:
         is_new_signal(stored(old, read_spec(old), 0), value)
     except ConflictError as error:
-        told = str(error)
-    if told:
-        raise _Refusal("invalid", 422, "Invalid", f"spec.signal: {told}")
+        message = str(error)
+    if message:
+        raise _Refusal("invalid", 422, "Invalid", f"spec.signal: {message}")

@@ -58,15 +58,11 @@ class ThroughPlugins:
 
     async def __aenter__(self) -> Self:
         setup = self._setup
-        try:
-            self._opened[OBJECTS] = await self._stack.enter_async_context(
-                PluginManager(
-                    self._registry, setup.configuration, store=setup.store, wake=setup.wake, may_create=setup.may_create
-                )
+        self._opened[OBJECTS] = await self._stack.enter_async_context(
+            PluginManager(
+                self._registry, setup.configuration, store=setup.store, wake=setup.wake, may_create=setup.may_create
             )
-        except BaseException:
-            await self._stack.aclose()
-            raise
+        )
         return self
 
     async def __aexit__(

@@ -93,45 +93,46 @@ class PhaseInfo:
         return replace(self, reason=", ".join(filter(None, (self.reason, reason))))
 
 
-def flaw_of(said: object) -> str:
+def flaw_of(returned: object) -> str:
     """Return what is wrong with the result of a plugin; empty: it is right."""
-    if not isinstance(said, PhaseInfo):
-        return f"it returned {type(said).__name__} instead of a PhaseInfo"
+    if not isinstance(returned, PhaseInfo):
+        return f"it returned {type(returned).__name__} instead of a PhaseInfo"
     wrong = {
-        f"its phase is {said.phase!r} instead of a Phase": not isinstance(said.phase, Phase),
-        f"its version is {said.version!r} instead of a number": type(said.version) is not int or said.version < 0,
-        f"its reason is {type(said.reason).__name__} instead of a text": not isinstance(said.reason, str),
-        "its logs are not TaskLogs": not all(isinstance(each, TaskLog) for each in said.logs),
-        "its reasons are not Reasons with a time": not all(map(_is_reason, said.reasons)),
+        f"its phase is {returned.phase!r} instead of a Phase": not isinstance(returned.phase, Phase),
+        f"its version is {returned.version!r} instead of a number": type(returned.version) is not int
+        or returned.version < 0,
+        f"its reason is {type(returned.reason).__name__} instead of a text": not isinstance(returned.reason, str),
+        "its logs are not TaskLogs": not all(isinstance(each, TaskLog) for each in returned.logs),
+        "its reasons are not Reasons with a time": not all(map(_is_reason, returned.reasons)),
     }
     for flaw, is_there in wrong.items():
         if is_there:
             return flaw
-    if said.wait is not None or said.next_try_at is not None:
+    if returned.wait is not None or returned.next_try_at is not None:
         return "it returned a wait or the time of a next try, which are the manager's to report"
-    if said.phase not in OF_PLUGINS:
-        return f"it returned {said.phase.title}, which is the manager's to report: {OF_MANAGERS[said.phase]}"
-    if said.phase.is_failure != isinstance(said.error, TaskError):
-        has = "no" if said.error is None else "an"
-        return f"{said.phase.title} has {has} error: failures have one, and nothing else"
-    return _no_json(said)
+    if returned.phase not in OF_PLUGINS:
+        return f"it returned {returned.phase.title}, which is the manager's to report: {OF_MANAGERS[returned.phase]}"
+    if returned.phase.is_failure != isinstance(returned.error, TaskError):
+        has = "no" if returned.error is None else "an"
+        return f"{returned.phase.title} has {has} error: failures have one, and nothing else"
+    return _no_json(returned)
 
 
 def _is_reason(found: object) -> bool:
     return isinstance(found, Reason) and isinstance(found.occurred_at, datetime)
 
 
-def _no_json(said: PhaseInfo) -> str:
-    texts = [said.reason, *(each.text for each in said.reasons)]
-    texts += [text for each in said.logs for text in (each.name, each.uri)]
-    texts += [] if said.error is None else [said.error.code, said.error.message]
+def _no_json(returned: PhaseInfo) -> str:
+    texts = [returned.reason, *(each.text for each in returned.reasons)]
+    texts += [text for each in returned.logs for text in (each.name, each.uri)]
+    texts += [] if returned.error is None else [returned.error.code, returned.error.message]
     try:
         "".join(texts).encode()
     except (TypeError, ValueError) as wrong:
         return f"what it says can't be stored as JSON: {wrong}"
-    if said.custom and (flaw := flaw_of_kept(said.custom, most=None)):
+    if returned.custom and (flaw := flaw_of_kept(returned.custom, most=None)):
         return f"its facts can't be kept: {flaw}"
-    if said.outputs is not None and (flaw := flaw_of_kept(said.outputs)):
+    if returned.outputs is not None and (flaw := flaw_of_kept(returned.outputs)):
         return f"its outputs can't be kept: {flaw}"
     return ""
 

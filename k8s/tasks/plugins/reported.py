@@ -165,12 +165,10 @@ class Manager(ABC, Generic[S, W]):
         """Release what an attempt that ends with this phase no longer holds."""
 
     async def __aenter__(self) -> Self:
-        self._stack = AsyncExitStack()
-        try:
+        async with AsyncExitStack() as self._stack:  # an error closes what was opened
             await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
+            opened = self._stack.pop_all()
+        self._stack = opened
         return self
 
     async def __aexit__(

@@ -108,12 +108,10 @@ class Admitting:
 
     async def __aenter__(self) -> Self:
         """Begin to follow: from now on a leader loses no time with reading."""
-        self._stack = AsyncExitStack()
-        try:
+        async with AsyncExitStack() as self._stack:  # an error closes what was opened
             await self._open()
-        except BaseException:
-            await self._stack.aclose()
-            raise
+            opened = self._stack.pop_all()
+        self._stack = opened
         return self
 
     async def _open(self) -> None:

@@ -46,13 +46,13 @@ class SuspendedAgain:
     @classmethod
     def of(cls, subject: Subject) -> Self | None:
         """Return what its annotation says; None: this object was not let in before."""
-        said = subject.admitted
-        if not said:
+        noted = subject.admitted
+        if not noted:
             return None
-        times, again = said.get("times"), mapping(said.get("suspended"))
+        times, again = noted.get("times"), mapping(noted.get("suspended"))
         generation = again.get("generation")
         return cls(
-            time_of(said.get("at")),
+            time_of(noted.get("at")),
             times if isinstance(times, int) and 0 <= times <= OFTEN else 0,
             generation if isinstance(generation, int) else None,
             text(again.get("by")),
@@ -92,8 +92,8 @@ class SuspendedAgain:
 def with_note(subject: Subject, again: SuspendedAgain) -> dict[str, Any]:
     """Return the patch that notes on an object that it is suspended again, if it is still as it was seen."""
     suspended = {"generation": again.generation, "by": again.by}
-    said = {**subject.admitted, "times": again.times, "suspended": suspended}
-    return {"metadata": {"resourceVersion": subject.version, "annotations": {ADMITTED: json.dumps(said)}}}
+    noted = {**subject.admitted, "times": again.times, "suspended": suspended}
+    return {"metadata": {"resourceVersion": subject.version, "annotations": {ADMITTED: json.dumps(noted)}}}
 
 
 def suspender_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Suspender:
@@ -109,10 +109,10 @@ def suspender_of(kind: AdmissibleKind, body: Mapping[str, Any]) -> Suspender:
     return found
 
 
-def time_of(said: object) -> datetime | None:
+def time_of(value: object) -> datetime | None:
     """Return a time as Kubernetes writes it; None: it can't be read."""
     try:
-        when = datetime.fromisoformat(text(said))
+        when = datetime.fromisoformat(text(value))
     except ValueError:
         return None
     return when if when.tzinfo is not None else when.replace(tzinfo=UTC)

@@ -57,7 +57,7 @@ EVENTS: Final = {
 
 
 @dataclass(slots=True)
-class _Told:
+class _Last:
     """What was last written about an object. ``news``: what it waited for, as the annotation has it."""
 
     since: float
@@ -76,21 +76,21 @@ class Teller:
         self._sender = sender
         self._bucket = Bucket(RATE, BURST)
         self._clock = asyncio.get_running_loop().time
-        self._tell: WeakKeyDictionary[Case, _Told] = WeakKeyDictionary()
+        self._tell: WeakKeyDictionary[Case, _Last] = WeakKeyDictionary()
         self._forbidden: set[str] = set()  # kinds whose annotations may not be written
         self._tasks: set[asyncio.Task[None]] = set()
 
     def say(self, case: Case, reason: str, sentence: str) -> None:
         """Report what has become of an object, a sentence once until another one of its reason follows."""
-        told = self._told(case)
+        last = self._last(case)
         if reason == "admitted":
-            if told.event > -math.inf:
-                waited = self._clock() - told.since
+            if last.event > -math.inf:
+                waited = self._clock() - last.since
                 self._report(case, reason, f"{case.label} was let in after waiting {waited:.1f} s")
             del self._tell[case]
             return
-        if told.sentences.get(reason) != sentence:
-            told.sentences[reason] = sentence
+        if last.sentences.get(reason) != sentence:
+            last.sentences[reason] = sentence
             log.info("%s: %s", case.label, one_line(sentence))
             self._report(case, reason, f"{case.label}: {sentence}")
 
@@ -108,35 +108,35 @@ class Teller:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _look_at(self, case: Case) -> None:
-        told, now = self._told(case), self._clock()
+        last, now = self._last(case), self._clock()
         if case.state is State.REFUSED:
             news: object = case.refusal
-            if news != told.news and now - told.annotated >= PAUSE:
-                self._annotate(case, told, news, {"reason": "refused", "message": case.refusal})
+            if news != last.news and now - last.annotated >= PAUSE:
+                self._annotate(case, last, news, {"reason": "refused", "message": case.refusal})
             return
-        if now - told.since < GRACE or now - told.annotated < PAUSE:
+        if now - last.since < GRACE or now - last.annotated < PAUSE:
             return
         wait = case.waits()
         if wait is None:
             return
         news = (wait.reason, wait.quota, wait.resource, _rough(wait.place))
-        if news != told.news:
-            self._annotate(case, told, news, document(wait))
-        if wait.quota and now - told.event >= EVENT_AGAIN:
-            told.event = now
+        if news != last.news:
+            self._annotate(case, last, news, document(wait))
+        if wait.quota and now - last.event >= EVENT_AGAIN:
+            last.event = now
             self._report(case, "waits", f"{case.label} waits: {wait.why}", wait)
 
-    def _told(self, case: Case) -> _Told:
+    def _last(self, case: Case) -> _Last:
         found = self._tell.get(case)
         if found is None:
-            found = self._tell[case] = _Told(self._clock())
+            found = self._tell[case] = _Last(self._clock())
         return found
 
-    def _annotate(self, case: Case, told: _Told, news: object, said: dict[str, Any]) -> None:
-        now, written = self._clock(), json.dumps(said)
+    def _annotate(self, case: Case, last: _Last, news: object, wait_document: dict[str, Any]) -> None:
+        now, written = self._clock(), json.dumps(wait_document)
         if case.kind.resource in self._forbidden or self._bucket.level(now) < 1:
             return
-        told.news, told.annotated = news, now
+        last.news, last.annotated = news, now
         if case.subject.annotations.get(WAITS_FOR) == written:
             return
         self._bucket.take(now)
@@ -144,9 +144,9 @@ class Teller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _write(self, case: Case, said: str) -> None:
+    async def _write(self, case: Case, written: str) -> None:
         try:
-            await self._objects.patch(case.served, case.subject.body, waiting(said))
+            await self._objects.patch(case.served, case.subject.body, waiting(written))
         except ClusterError as error:
             if error.status == 403 and case.kind.resource not in self._forbidden:
                 self._forbidden.add(case.kind.resource)
@@ -163,7 +163,7 @@ class Teller:
 
 def document(wait: Wait) -> dict[str, Any]:
     """Return what an object waits for, as its annotation says it: ``estimate`` is in seconds."""
-    said = {
+    wait_document = {
         "reason": wait.reason,
         "quota": wait.quota,
         "resource": wait.resource,
@@ -172,7 +172,7 @@ def document(wait: Wait) -> dict[str, Any]:
         "place": wait.place,
         "estimate": None if wait.estimate is None else math.ceil(wait.estimate),
     }
-    return {key: value for key, value in said.items() if value not in ("", None)}
+    return {key: value for key, value in wait_document.items() if value not in ("", None)}
 
 
 def waiting_document(case: Case) -> dict[str, Any]:

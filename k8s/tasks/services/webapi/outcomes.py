@@ -64,24 +64,24 @@ def judge_create(plugin: str, error: BaseException) -> Judged:
     if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
         return Judged(f"the service of plugin {plugin} can't be reached: {error}")
     if is_network_fault(error):
-        said = str(error) or "it has not answered in time"
-        return Judged(f"the service of plugin {plugin} can't be reached: {said}", sent=True)
+        reason = str(error) or "it has not answered in time"
+        return Judged(f"the service of plugin {plugin} can't be reached: {reason}", sent=True)
     if isinstance(error, TaskSpecError):
         return Judged(str(error), failed(BAD_TASK, str(error)))
     if isinstance(error, SecretError):
         return Judged(str(error), failed(NO_SECRET, str(error)))
-    said = str(error) if isinstance(error, PluginBugError) else str(PluginBugError(plugin, "create", error))
-    return Judged(said, system_failure(PLUGIN_FAILED, said), sent=not isinstance(error.__cause__, HostRefusedError))
+    reason = str(error) if isinstance(error, PluginBugError) else str(PluginBugError(plugin, "create", error))
+    return Judged(reason, system_failure(PLUGIN_FAILED, reason), sent=not isinstance(error.__cause__, HostRefusedError))
 
 
 def _judge_answer(plugin: str, error: RemoteError) -> Judged:
-    said = f"the service of plugin {plugin} answered {error}"
+    reason = f"the service of plugin {plugin} answered {error}"
     if error.status in TEMPORARY:
-        return Judged(said, sent=error.status == 408)
+        return Judged(reason, sent=error.status == 408)
     if not 400 <= error.status < 500:
-        return Judged(said, sent=True)
+        return Judged(reason, sent=True)
     code, kind, retryable = _BY_STATUS.get(error.status, ("BadRequest", ErrorKind.USER, False))
-    return Judged(said, failed(code, said, kind=kind, retryable=retryable))
+    return Judged(reason, failed(code, reason, kind=kind, retryable=retryable))
 
 
 def storable(info: PhaseInfo) -> PhaseInfo:
@@ -90,22 +90,22 @@ def storable(info: PhaseInfo) -> PhaseInfo:
     return replace(info, reason=_characters(info.reason), error=error)
 
 
-def _characters(said: str) -> str:
-    return said.encode(errors="replace").decode()
+def _characters(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
-def flaw_of_answer(said: object) -> str:
+def flaw_of_answer(answer: object) -> str:
     """Return the flaw of the PhaseInfo that a plugin makes of its service's answer; empty if it is sound."""
     try:
-        return flaw_of(said)
+        return flaw_of(answer)
     except Exception as wrong:  # noqa: BLE001 - a plugin may return any object
         return f"it returned a PhaseInfo that can't be read: {wrong}"
 
 
-def in_doubt(plugin: str, said: str, code: str = CREATE_IN_DOUBT) -> PhaseInfo:
+def in_doubt(plugin: str, reason: str, code: str = CREATE_IN_DOUBT) -> PhaseInfo:
     """Return the end of an attempt whose job may exist, at a service where a repeated create would make another."""
     text = (
-        f"{said}; whether its job exists is unknown, and plugin {plugin} can't look it up: look at the service, then "
+        f"{reason}; whether its job exists is unknown, and plugin {plugin} can't look it up: look at the service, then "
         "run the task again"
     )
     return system_failure(code, text, retryable=False)
